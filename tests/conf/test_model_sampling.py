@@ -7,9 +7,11 @@ from support.paths import CONF
 SETTINGS = {  # temperature, top-k, top-p, strength of guidance
     "anole": (1.0, 2000, 1.0, 3.0),
     "emu3": (1.0, 2048, 1.0, 3.0),
+    "glm_image": (0.9, 0, 0.75, 1.0),
     "janus_pro": (1.0, 0, 1.0, 5.0),
     "janus_pro_7b": (1.0, 0, 1.0, 5.0),
     "liquid": (0.99, 4096, 0.96, 7.0),
+    "simplear": (1.0, 0, 1.0, 6.0),
     "llamagen": (1.0, 0, 1.0, 2.0),
     "llamagen_c2i_b": (1.0, 0, 1.0, 2.0),
     "llamagen_c2i_l": (1.0, 0, 1.0, 2.0),

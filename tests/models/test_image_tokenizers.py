@@ -7,9 +7,10 @@ import torch
 from safetensors import safe_open
 from support.paths import GOLDEN
 
-from lantern.errors import LanternError
+from lantern.errors import CheckpointError, LanternError
 from lantern.models.chameleon import ChameleonVQGAN, load_vqgan
 from lantern.models.checkpoints import load_strictly, read_weights
+from lantern.models.hf.families import CodeColors, CosmosImages, fsq_codebook, load_script
 from lantern.models.llamagen.tokenizer import VQTokenizer
 
 TINY = {"channels": 32, "multipliers": [1, 2], "z_channels": 32, "codebook_size": 64, "code_dim": 32}
@@ -65,3 +66,42 @@ def test_sides_and_counts_that_do_not_fit_are_clear_errors():
         llamagen().encode(torch.zeros(1, 3, 16, 17))
     with pytest.raises(LanternError, match="5 tokens do not fill a square grid"):
         llamagen().decode(torch.zeros(1, 5, dtype=torch.long))
+
+
+def test_the_codes_of_a_finite_scalar_quantisation_are_its_points():
+    """Against its definition, digit by digit. Catches digits in the other order, which would name other neighbours."""
+    levels = (4, 3, 2)
+    points = fsq_codebook(levels)
+    for code in range(24):
+        left, expected = code, []
+        for level in levels:
+            expected.append(2 * (left % level) / (level - 1) - 1)
+            left //= level
+        assert points[code].tolist() == pytest.approx(expected)
+
+
+def test_a_scripted_decoder_makes_pixels_of_codes(tmp_path):
+    class Decoder(torch.nn.Module):
+        def forward(self, codes: torch.Tensor) -> torch.Tensor:  # [B, 1, h, w] -> [B, 3, 1, 16 h, 16 w]
+            grey = codes.to(torch.float32) / 12 - 1
+            return grey[:, None].expand(-1, 3, -1, -1, -1).repeat_interleave(16, 3).repeat_interleave(16, 4)
+
+    torch.jit.script(Decoder()).save(str(tmp_path / "decoder.jit"))
+    images = CosmosImages(
+        load_script(str(tmp_path / "decoder.jit"), torch.device("cpu")), (2, 3), fsq_codebook((4, 3, 2))
+    )
+    pixels = images.decode(torch.tensor([[0, 4, 8, 12, 16, 20]]))
+    assert pixels.shape == (1, 3, 32, 48)
+    assert pixels[0, 0, ::16, ::16].flatten().tolist() == pytest.approx([0, 1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6])
+    (tmp_path / "none.jit").write_bytes(b"no script")
+    with pytest.raises(CheckpointError, match=r"none\.jit is no TorchScript file"):
+        load_script(str(tmp_path / "none.jit"), torch.device("cpu"))
+
+
+def test_near_codes_have_near_colours():
+    codebook = torch.linspace(-1, 1, 16)[:, None] * torch.tensor([[1.0, 0.5, 0.2, 0.0]])
+    images = CodeColors(codebook, (2, 2), pixels=1)
+    colours = images.decode(torch.arange(16).view(4, 4))[:, :, 0, 0]  # of the codes 0, 4, 8 and 12
+    gaps = (colours - colours[:1]).norm(dim=1)
+    assert gaps.tolist() == sorted(gaps.tolist())
+    assert gaps[-1] > 0.2

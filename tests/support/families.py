@@ -4,12 +4,13 @@ sequence that each reads."""
 import lantern  # noqa: F401  (first: see its docstring)
 
 # isort: split
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file, save_file
 from support.configs import composed
@@ -22,17 +23,22 @@ from transformers import (
     Emu3ForConditionalGeneration,
     GemmaConfig,
     GemmaForCausalLM,
+    GlmImageConfig,
+    GlmImageForConditionalGeneration,
     JanusConfig,
     JanusForConditionalGeneration,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     T5Config,
     T5ForConditionalGeneration,
 )
 
 from lantern.models.chameleon import ROW_END, ChameleonVQGAN
-from lantern.models.hf.families import EMU3_NAMES, JANUS_NAMES, LIQUID_NAMES, LIQUID_UNCONDITIONAL
+from lantern.models.hf.families import EMU3_NAMES, JANUS_NAMES, LIQUID_NAMES, LIQUID_UNCONDITIONAL, SIMPLEAR_NAMES
 from lantern.models.hf.target import HuggingFaceTarget
+from lantern.pipeline import Pipeline, pipelines
 
 PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
 WORDS = ["a", "red", "blue", "sphere", "ring", "on", "wood", "sand", "an", "image", "of", "generate", "according", "to"]
@@ -63,21 +69,44 @@ EMU3 = {
     "text_config": BODY | {"vocab_size": 96, "pad_token_id": 0},
     "vq_config": EMU3_VQ | {"channel_multiplier": [1, 1]},
 }
+GLM_IMAGE = {  # the ids of codes are the first of the text's, as released
+    "text_config": BODY | {"vocab_size": 96, "vision_vocab_size": CODES + 2, "pad_token_id": 0} | {
+        "eos_token_id": CODES + 1,
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5, "mrope_section": [0, 1, 1],
+        },
+    },
+    "vision_config": {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "image_size": 64},
+    "vq_config": {"embed_dim": 8, "num_embeddings": CODES, "latent_channels": 16},
+    "image_start_token_id": CODES, "image_end_token_id": CODES + 1, "image_token_id": CODES + 2,
+}  # fmt: skip
+LEVELS = [4, 3, 2]  # of a finite scalar quantisation with 24 codes
+SIMPLEAR = BODY | {
+    "vocab_size": len(WORDS) + 3 + CODES,  # its tokenizer adds one
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+}
 LIQUID = BODY | {"vocab_size": 64 + CODES, "head_dim": 8}  # as in its yaml, the head is the embedding
 EMU3_SPECIAL = [*EMU3_NAMES[:4], *(f"<|visual token {code:06d}|>" for code in range(CODES))]
 EMU3_FIRST = len(WORDS) + 4
+GLM_IMAGE_SPECIAL = ["<bos>", "<eos>", "<image>", "<sop>", "<eop>"]
+GLM_IMAGE_TOKENS = {
+    "bos_token": "<bos>",
+    "extra_special_tokens": {"image_token": "<image>", "grid_bos_token": "<sop>", "grid_eos_token": "<eop>"},
+}
 TINY_T5 = {
     "hidden_size": 32, "head_dim": 8, "feed_forward_dim": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 64,
 }  # fmt: skip
 
 
-def save_text_tokenizer(folder: Path, special: list[str], pad: str | None = None) -> None:
-    """Words and digits; what it does not know is one token."""
-    words = {word: index for index, word in enumerate([*WORDS, *special])}
+def save_text_tokenizer(
+    folder: Path, special: list[str], pad: str | None = None, first: Sequence[str] = (), **named: object
+) -> None:
+    """Words and digits; what it does not know is one token. named: special tokens by their attributes."""
+    words = {word: index for index, word in enumerate([*first, *special, *WORDS] if first else [*WORDS, *special])}
     raw = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     digits = pre_tokenizers.Digits(individual_digits=True)
     raw.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), digits])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, unk_token="<unk>", pad_token=pad)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, unk_token="<unk>", pad_token=pad, **named)
     tokenizer.add_special_tokens({"additional_special_tokens": special})
     tokenizer.save_pretrained(folder)
 
@@ -128,6 +157,21 @@ def make_emu3(folder: Path) -> PreTrainedModel:
     return save(Emu3ForConditionalGeneration(Emu3Config(vocabulary_map={}, **EMU3)), folder, EMU3_SPECIAL)
 
 
+def make_glm_image(folder: Path) -> PreTrainedModel:
+    """In the layout of the released folder."""
+    torch.manual_seed(0)
+    model = GlmImageForConditionalGeneration(GlmImageConfig(**GLM_IMAGE))
+    codes = [f"<|code {code}|>" for code in range(CODES)]
+    save(model, folder / "vision_language_encoder", [])
+    save_text_tokenizer(folder / "processor", GLM_IMAGE_SPECIAL, first=codes, **GLM_IMAGE_TOKENS)
+    return model
+
+
+def make_simplear(folder: Path) -> PreTrainedModel:
+    torch.manual_seed(0)
+    return save(Qwen2ForCausalLM(Qwen2Config(**SIMPLEAR)), folder, list(SIMPLEAR_NAMES))
+
+
 def make_liquid(folder: Path) -> PreTrainedModel:
     torch.manual_seed(0)
     save_vqgan(folder)
@@ -160,6 +204,8 @@ class Family:
         """The slow twin: [24] behind a prefix and some codes, by the body's own forward on plain ids."""
         if self.model == "janus_pro":
             return janus_logits(model, prefix, codes)
+        if self.model == "glm_image":
+            return glm_image_logits(model, prefix, codes)
         ids = list(prefix)
         for place, code in enumerate(codes, start=1):
             ids.append(self.first + code)
@@ -167,6 +213,17 @@ class Family:
                 ids.append(self.row_end)
         features = model.model(input_ids=torch.tensor([ids])).last_hidden_state[0, -1]
         return features @ model.lm_head.weight[self.first : self.first + CODES].T
+
+
+def glm_image_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
+    """At the positions that the model itself gives, here those of its cache for the steps behind the prefix."""
+    inner, ids = model.model, torch.tensor([prefix])
+    before = inner.get_rope_index(ids, torch.tensor([[1, SIDE, SIDE], [1, 2, 2]]), torch.tensor([2]))[0]
+    after = inner._cached_decode_position_ids.movedim(1, 0)[..., : len(codes)]
+    x = inner.get_input_embeddings()(torch.tensor([[*prefix, *codes]]))
+    places = torch.cat([before, after], dim=2)
+    hidden = inner.language_model(inputs_embeds=x, position_ids=places).last_hidden_state
+    return model.lm_head(hidden)[0, -1, :CODES]
 
 
 def janus_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
@@ -186,6 +243,8 @@ FAMILIES = {
         Family("lumina_mgpt", make_lumina, WITH_VQGAN, 4, ROW_END),
         Family("janus_pro", make_janus, {"geometry": JANUS}),
         Family("emu3", make_emu3, EMU3_CHANGES, EMU3_FIRST, EMU3_FIRST - 1),
+        Family("glm_image", make_glm_image, {"geometry": GLM_IMAGE, "preview_side": 2, "cfg_scale": 2.0}),
+        Family("simplear", make_simplear, {"geometry": SIMPLEAR, "levels": LEVELS, "negative": "sand"}, len(WORDS) + 3),
         Family("liquid", make_liquid, {"geometry": LIQUID, "tokenizer": VQGAN, "first_code": 64}, 64),
     )
 }
@@ -199,12 +258,19 @@ class Loaded(NamedTuple):
 
 
 def config(family: Family, folder: Path, *overrides: str) -> DictConfig:
-    cfg = composed("evaluate", f"model={family.model}", "dtype=float32", "device=cpu", *overrides)
+    guided = ["sampling.cfg_scale=2.0"] if family.model == "glm_image" else []  # which it is not as released
+    cfg = composed("evaluate", f"model={family.model}", "dtype=float32", "device=cpu", *guided, *overrides)
     OmegaConf.set_struct(cfg, False)
     changes = {"checkpoint": str(folder), "prefix_len": LENGTH, **family.changes}
     if "image_size" in cfg.model:
-        changes["image_size"] = 2 * SIDE
+        changes["image_size"] = {"glm_image": 32, "simplear": 16}.get(family.model, 2) * SIDE
     if "tokenizer" in changes:
         changes["tokenizer"] = {"checkpoint": str(folder), "file": "vqgan.ckpt", **changes["tokenizer"]}
     cfg.model = OmegaConf.merge(cfg.model, changes)
     return cfg
+
+
+def pipeline_of(loaded: Loaded, *overrides: str) -> Pipeline:
+    cfg = config(loaded.family, loaded.folder, "acceptance=exact", *overrides)
+    parts = {name: instantiate(cfg[name]) for name in ("drafter", "acceptance", "verification", "sampling")}
+    return pipelines(loaded.target, **parts)(instantiate(cfg.tree))

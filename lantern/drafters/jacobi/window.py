@@ -53,12 +53,36 @@ def require_picks(proposals: Proposals, drafter: str) -> PickingProposals:
 KIND = "window"  # of the trees that Jacobi windows are
 
 
-class Start(Protocol):
-    """Initial laws of positions that no pass has read yet."""
+class Unread(NamedTuple):
+    """What is known of a window whose last positions no pass has read."""
 
-    def __call__(self, laws: Tensor, seen: Tensor, last: Tensor) -> Tensor:
-        """laws [B, W, V], of which the first seen [B] are of their own position and the others repeat the last; last
-        [B]: the newest guess that a pass has read, or the root -> the laws to draw guesses from."""
+    laws: Tensor  # [B, W, V], of which the first `seen` are of their own position; the others repeat the last of these
+    seen: Tensor  # [B]
+    last: Tensor  # [B] the newest guess that a pass has read, or the root
+    tokens: Tensor  # [B, L + W + 1] the image, valid up to the root; none for a start without reads_image
+    root: Tensor  # [B] the root's place in the image; the window's k-th position is k + 1 behind it
+    target: Target
+
+    @property
+    def unseen(self) -> Tensor:  # [B, W]
+        return torch.arange(self.laws.shape[1], device=self.seen.device) >= self.seen[:, None]
+
+    @property
+    def places(self) -> Tensor:  # [B, W] of the window's positions in the image
+        return self.root[:, None] + 1 + torch.arange(self.laws.shape[1], device=self.root.device)
+
+    def repeating(self, places: Tensor) -> Tensor:
+        """The laws, but certain of the image's token at places [B, W], where it has one, for what no pass has read."""
+        has_one = (places >= 0) & (places <= self.root[:, None])
+        tokens = self.tokens.gather(1, places.clamp(0, self.tokens.shape[1] - 1))
+        certain = torch.zeros_like(self.laws).scatter_(2, tokens[..., None], 1.0)
+        return torch.where((self.unseen & has_one)[..., None], certain, self.laws)
+
+
+class Start(Protocol):
+    """Initial laws of positions that no pass has read yet. One that reads the image so far has reads_image = True."""
+
+    def __call__(self, unread: Unread) -> Tensor: ...  # -> the laws [B, W, V] to draw guesses from
 
 
 Redraw = Callable[[Proposals, Tensor, Guess, Tensor], Tensor]
@@ -77,24 +101,31 @@ class Window:
             raise LanternError("drafter.start=null is no way to start; leave it out for the default")
         self.length, self._target, self._start, self._redraw = length, target, start, redraw
         self._stale_nodes, self._sampling = StaleNodeLookup(length), sampling
+        self._reads_image = getattr(start, "reads_image", False)
 
     def allocate(self, batch_size: int) -> None:
         target = self._target
         self._laws = target.codebook.float().new_zeros(batch_size, self.length, target.vocab_size)
         self._former = Guess(torch.zeros_like(self._laws[..., 0], dtype=torch.long), self._laws)
         self._seen = torch.zeros_like(self._former.tokens[:, 0])
+        self._root = self._seen.clone()
+        kept = target.num_tokens + self.length + 1 if self._reads_image else 0
+        self._image = self._seen.new_zeros(batch_size, kept)
 
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         """The first window starts from the prefix's law alone."""
         law = self._sampling.law(prefill.logits)
         self._laws = self._laws.to(law.dtype)
         self._laws[rows] = law
-        self._seen[rows] = 0
+        self._seen[rows] = self._root[rows] = 0
 
     def guess(self, roots: Tensor, proposals: Proposals) -> Guess:
         known = (self._seen - 1).clamp(min=0)  # of the laws that a pass yields, all but the last had a guess
         last = torch.cat([roots[:, None], self._former.tokens], 1).gather(1, known[:, None])[:, 0]
-        self.laws = laws = self._start(self._laws, self._seen, last)
+        if self._reads_image:
+            self._image.scatter_(1, self._root[:, None], roots[:, None])
+        unread = Unread(self._laws, self._seen, last, self._image, self._root, self._target)
+        self.laws = laws = self._start(unread)
         tokens = self._redraw(proposals, laws, self._former, known)
         self._former = Guess(tokens, laws if proposals.needs_draft_law else None)
         return self._former
@@ -102,6 +133,10 @@ class Window:
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the laws in probs [B, N, V] of the positions behind the verdict's token, and their guesses."""
         nodes, self._seen = self._stale_nodes(tree, verdict)
+        if self._reads_image:  # what lies behind the accepted tokens is written over before it is read
+            places = self._root[:, None] + torch.arange(verdict.path.shape[1], device=nodes.device)
+            self._image.scatter_(1, places, tree.tokens.gather(1, verdict.path.clamp(min=0)))
+        self._root = self._root + verdict.num_committed
         rows = torch.arange(len(nodes), device=nodes.device)[:, None]
         nodes = nodes if len(nodes) == 1 else nodes + tree.tokens.shape[1] * rows
         self._laws = probs.flatten(0, 1).index_select(0, nodes.flatten()).unflatten(0, nodes.shape)
@@ -112,6 +147,7 @@ class Window:
     def keep(self, rows: Tensor) -> None:
         """Shrinks the batch to these rows, in this order."""
         self._laws, self._seen, former = self._laws[rows], self._seen[rows], self._former
+        self._image, self._root = self._image[rows], self._root[rows]
         self._former = Guess(former.tokens[rows], None if former.laws is None else former.laws[rows])
 
 

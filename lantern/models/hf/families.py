@@ -1,5 +1,8 @@
-"""Families that transformers has: Emu3-Gen (2409.18869), Janus-Pro (2501.17811) and Liquid (2412.04332). Models like
-Liquid need only a yaml: the body's class follows from model_type."""
+"""Families that transformers has: Emu3-Gen (2409.18869), Janus-Pro (2501.17811), Liquid (2412.04332), SimpleAR
+(2504.11455) and GLM-Image. Models like Liquid need only a yaml: the body's class follows from model_type."""
+
+from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -9,22 +12,34 @@ from transformers import (
     AutoModelForCausalLM,
     Emu3Config,
     Emu3ForConditionalGeneration,
+    GlmImageConfig,
+    GlmImageForConditionalGeneration,
     JanusConfig,
     JanusForConditionalGeneration,
+    Qwen2ForCausalLM,
 )
 from transformers.models.emu3.modeling_emu3 import Emu3VQVAE
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
-from lantern.errors import LanternError
+from lantern.errors import CheckpointError, LanternError, first_line
 from lantern.models.chameleon import ChameleonVQGAN
 from lantern.models.hf.pretrained import load_pretrained
-from lantern.models.hf.prompt_format import PromptIds, fixed, id_of, text_ids
+from lantern.models.hf.prompt_format import PromptIds, chat_template, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 from lantern.models.token_grid import check_image_size
 
 # the text tokenizers' names of begin, image begin and others
 EMU3_NAMES = "<|extra_203|>", "<|image start|>", "<|image token|>", "<|extra_200|>", "<|visual token 000000|>"
 JANUS_NAMES = "<｜begin▁of▁sentence｜>", "<begin_of_image>", "<｜▁pad▁｜>"
+SIMPLEAR_NAMES = "<|t2i|>", "<|soi|>"
+SIMPLEAR_NEGATIVE = (
+    "An image of aerial view, overexposed, low quality, deformation, a poor composition, bad hands, bad teeth, "
+    "bad eyes, bad limbs, distortion"
+)
+FSQ_LEVELS = (8, 8, 8, 5, 5, 5)  # of Cosmos' DV8x16x16 tokenizer: 64,000 codes
+GLM_IMAGE_PARTS = "vision_language_encoder", "processor"  # of the released folder, which diffusers reads
+COSMOS_PIXELS = 16  # of a code's side
+GLM_IMAGE_PIXELS = 32  # of a code's side: 16 of the tokens that the image is made of, at half its size
 LIQUID_NAMES = "<bos>", "<boi>"
 LIQUID_UNCONDITIONAL = "<unconditional>"  # of which a tokenizer may make one token or several
 JANUS_TEMPLATE = "<|User|>: {}\n\n<|Assistant|>:"
@@ -140,3 +155,115 @@ def load_liquid(
     vocabulary = ImageVocabulary(embed, model.lm_head.weight[first_code : first_code + len(ids)].clone())
     side = image_size // tokenizer.downsampling
     return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, (side, side), cfg_scale, made_of)
+
+
+class CodeColors(nn.Module):
+    """Codes as pictures where their decoder is not here: each code a colour, by the three directions in which the
+    codebook varies most, so that near codes look alike. The last h x w tokens of an image are shown."""
+
+    def __init__(self, codebook: Tensor, grid: tuple[int, int], pixels: int = 8) -> None:
+        super().__init__()
+        self.codebook, self.grid, self.pixels = codebook, grid, pixels
+        self.colors: Tensor | None = None  # [V, 3]
+
+    def decode(self, tokens: Tensor) -> Tensor:  # [B, L] -> [B, 3, H, W]
+        if self.colors is None:
+            centred = self.codebook - self.codebook.mean(0)
+            axes = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -3:]
+            projected = centred @ (axes * axes.sum(0).sign())  # of a sign that no library's version decides
+            self.colors = (projected / projected.std(0).clamp(min=1e-6) / 4 + 0.5).clamp(0, 1)
+        height, width = self.grid
+        shown = self.colors[tokens[:, -height * width :].unflatten(1, self.grid)].permute(0, 3, 1, 2)
+        return shown.repeat_interleave(self.pixels, 2).repeat_interleave(self.pixels, 3)
+
+
+class CosmosImages(nn.Module):
+    """Cosmos' discrete video tokenizer for single images, by its TorchScript decoder; codes are points of its grid."""
+
+    def __init__(self, decoder: torch.jit.ScriptModule, grid: tuple[int, int], codebook: Tensor) -> None:
+        super().__init__()
+        self.decoder, self.grid, self.codebook = decoder, grid, codebook
+
+    def decode(self, tokens: Tensor) -> Tensor:  # [B, L] -> [B, 3, H, W]
+        video = self.decoder(tokens.unflatten(1, self.grid)[:, None])  # [B, 3, 1, H, W] in [-1, 1]
+        return ((video[:, :, 0].float() + 1) / 2).clamp(0, 1)
+
+
+def fsq_codebook(levels: Sequence[int]) -> Tensor:
+    """[V, C] the points in [-1, 1] that finite scalar quantisation (2309.15505) counts, the first digit fastest."""
+    places = torch.cartesian_prod(*(torch.arange(count) for count in reversed(levels))).flip(1).float()
+    tops = torch.tensor(levels) - 1
+    return 2 * places / tops - 1
+
+
+def load_simplear(
+    checkpoint: str, geometry: dict, decoder: str | None = None, image_size: int = 1024,
+    levels: Sequence[int] = FSQ_LEVELS, prefix_len: int = 192, negative: str = SIMPLEAR_NEGATIVE,
+    cfg_scale: float = 6.0, dtype: str = "auto", device: str = "auto",
+) -> HuggingFaceTarget:  # fmt: skip
+    """SimpleAR: Qwen2 with the codes of Cosmos' tokenizer behind its words. geometry: fields of Qwen2Config; decoder:
+    Cosmos' decoder.jit, without which codes are shown as colours; levels: of its quantisation."""
+    check_image_size(image_size, COSMOS_PIXELS)
+    config = AutoConfig.for_model("qwen2", **geometry)
+    model, text, made_of = load_pretrained(Qwen2ForCausalLM, config, checkpoint, dtype, device)
+    codebook = fsq_codebook(levels).to(model.device)
+    first = len(text) if text else config.vocab_size - len(codebook)
+    if first + len(codebook) > config.vocab_size:
+        raise LanternError(
+            f"{len(codebook)} codes behind {first} words are more than model.geometry.vocab_size={config.vocab_size}; "
+            "give the tokenizer of this model"
+        )
+    begin, image = (id_of(text, name) for name in SIMPLEAR_NAMES)
+    unconditional = [begin, *(text_ids(text, negative) if text else []), image]
+    prompts = PromptIds(
+        text, prefix_len, [begin], [image], fixed(unconditional), template="A highly realistic image of {}"
+    )
+    codes, side = slice(first, first + len(codebook)), image_size // COSMOS_PIXELS
+    images = CodeColors(codebook, (side, side))
+    if decoder is not None:
+        images = CosmosImages(load_script(decoder, model.device), (side, side), codebook)
+    vocabulary = ImageVocabulary(model.model.embed_tokens.weight[codes], model.lm_head.weight[codes].clone())
+    return HuggingFaceTarget(model.model, vocabulary, prompts, images, (side, side), cfg_scale, made_of)
+
+
+def load_script(path: str, device: torch.device) -> torch.jit.ScriptModule:
+    """TorchScript, which holds operations on tensors and no Python."""
+    try:
+        return torch.jit.load(Path(path).expanduser(), map_location=device).eval()
+    except (RuntimeError, ValueError, OSError) as error:
+        raise CheckpointError(
+            f"model.decoder={path} is no TorchScript file ({first_line(error)}); give Cosmos' decoder.jit, or null to "
+            "see codes as colours"
+        ) from error
+
+
+def load_glm_image(
+    checkpoint: str, geometry: dict, image_size: int | Sequence[int] = 1024, preview_side: int = 16,
+    prefix_len: int = 512, cfg_scale: float = 1.0, dtype: str = "auto", device: str = "auto",
+) -> HuggingFaceTarget:  # fmt: skip
+    """The AR stage of GLM-Image. An image is a preview grid of preview_side^2 codes in its aspect ratio, and behind it
+    the grid that the diffusion stage reads; image_size: its side, or height and width. geometry: text_config and
+    vq_config of GlmImageConfig. Only codes are drawn, as its layout asks; its head has other ids beside them."""
+    config = GlmImageConfig(**geometry)
+    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    for side in (height, width):
+        check_image_size(side, GLM_IMAGE_PIXELS)
+    grid = height // GLM_IMAGE_PIXELS, width // GLM_IMAGE_PIXELS
+    ratio = (grid[0] / grid[1]) ** 0.5
+    preview = max(1, int(ratio * preview_side)), max(1, int(preview_side / ratio))
+    ignored = ("model.visual.", "model.vision.", "model.vqmodel.quant")  # for image inputs
+    model, text, made_of = load_pretrained(
+        GlmImageForConditionalGeneration, config, checkpoint, dtype, device, ignored=ignored[:2], parts=GLM_IMAGE_PARTS
+    )
+    body, codes = model.model.language_model, slice(0, config.vq_config.num_embeddings)
+    codebook = F.normalize(model.model.vqmodel.quantize.embedding.weight.float(), dim=-1)
+    del model.model.visual, model.model.vqmodel
+    layout = "".join(f"{{0}}{rows} {columns}{{1}}" for rows, columns in (grid, preview)) + "{2}"
+    after, template = [], "{}"
+    if text:
+        after = text_ids(text, layout.format(text.grid_bos_token, text.grid_eos_token, text.bos_token))
+        template = chat_template(text)
+    prompts = PromptIds(text, prefix_len, [], after, fixed(after), template)
+    vocabulary = ImageVocabulary(body.embed_tokens.weight[codes], model.lm_head.weight[codes].clone())
+    images = CodeColors(codebook, grid)
+    return HuggingFaceTarget(body, vocabulary, prompts, images, grid, cfg_scale, made_of, preview=preview)

@@ -18,15 +18,20 @@ FUSED = {"self_attn": ("q_proj", "k_proj", "v_proj"), "mlp": ("gate_proj", "up_p
 
 def fuse_projections(layers: Sequence[nn.Module]) -> None:
     """In place, in every decoder layer, without a second copy of the weights. Projections with a bias stay as they
-    are."""
+    are, and so do those whose weights another model shares."""
     for layer in layers:
         for owner, names in FUSED.items():
             part = getattr(layer, owner)
-            projections = [getattr(part, name) for name in names]
-            if all(isinstance(projection, nn.Linear) and projection.bias is None for projection in projections):
+            projections = [getattr(part, name, None) for name in names]  # some bodies have them fused
+            if all(_fits(projection) for projection in projections):
                 fused = _Fused(projections)
                 for index, name in enumerate(names):
                     setattr(part, name, _Part(fused, index))
+
+
+def _fits(projection: nn.Module | None) -> bool:
+    is_free = isinstance(projection, nn.Linear) and projection.bias is None
+    return is_free and not getattr(projection, "is_shared", False)
 
 
 class _Fused(nn.Module):

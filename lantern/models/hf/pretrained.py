@@ -4,21 +4,22 @@ on the meta device."""
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
-from lantern.errors import CheckpointError
-from lantern.identity import files_hash
-from lantern.models.checkpoints import check_finite, check_fit, first_line, num_parameters, read_weights
-from lantern.models.hub import find_folder
+from lantern.errors import CheckpointError, first_line
+from lantern.identity import files_hash, state_hash
+from lantern.models.checkpoints import check_finite, check_fit, note_weights, num_parameters, read_weights
+from lantern.models.hub import find_folder, is_complete
 from lantern.runtime.files import parse_json
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
@@ -37,28 +38,63 @@ class Pretrained(NamedTuple):
     weights_hash: str
 
 
+def wrap_loaded(model: PreTrainedModel, processor: object) -> Pretrained:
+    """A model that is loaded already, as a checkpoint for load_pretrained: modules of their own over the same weights,
+    so that what is changed here, such as the attention, leaves the caller's model as it is."""
+    text = getattr(processor, "tokenizer", processor)
+    if not isinstance(text, PreTrainedTokenizerBase):
+        raise CheckpointError(f"processor={processor!r} has no text tokenizer; give the model's processor or tokenizer")
+    tensors = (*model.parameters(), *model.buffers())
+    shared = {id(tensor): tensor.detach() for tensor in tensors}
+    shared |= {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in model.parameters()}
+    copied = deepcopy(model, shared)
+    for module in copied.modules():
+        module.is_shared = True  # no projections are fused, which would need a second copy of them
+    folder = Path(str(model.name_or_path))
+    made_of = folder_hash(folder) if any(folder.glob("*.safetensors")) else state_hash(model)
+    return Pretrained(copied.eval(), text, made_of)
+
+
 def load_pretrained(
-    family: type[PreTrainedModel], config: PreTrainedConfig, checkpoint: str | Path, dtype: str, device: str,
-    *, ignored: Sequence[str] = (), per_head: str | None = None, setting: str = "model.checkpoint",
-    bytes_per_parameter: int = 2,
+    family: type[PreTrainedModel], config: PreTrainedConfig, checkpoint: str | Path | Pretrained, dtype: str,
+    device: str, *, ignored: Sequence[str] = (), per_head: str | None = None, setting: str = "model.checkpoint",
+    bytes_per_parameter: int = 2, parts: tuple[str, str] | None = None,
 ) -> Pretrained:  # fmt: skip
     """A model of exactly this geometry. ignored: prefixes of names that may be absent or in excess; per_head: a pattern
-    of names whose weights [H, D] the checkpoint may hold once for several heads; bytes_per_parameter: of the files."""
+    of names whose weights [H, D] the checkpoint may hold once for several heads; bytes_per_parameter: of the files;
+    parts: the folders of the model and of its text tokenizer within the checkpoint's, where they lie apart."""
+    if isinstance(checkpoint, Pretrained):
+        if not isinstance(checkpoint.model, family):
+            raise CheckpointError(f"{type(checkpoint.model).__name__} is no {family.__name__}; give its own name=…")
+        return checkpoint
     torch_device = resolve_device(device)
     torch_dtype = resolve_dtype(dtype, torch_device)
     with torch.device("meta"):
         model = family(config)
     if torch_device.type == "meta":
+        note_weights(model, checkpoint, ignored=tuple(ignored))
         return Pretrained(model.to(torch_dtype), None, "")
-    folder = find_folder(checkpoint, setting, bytes_per_parameter * num_parameters(model))
+    size = bytes_per_parameter * num_parameters(model)
+    if parts is None:
+        folder = words = find_folder(checkpoint, setting, size)
+    else:
+        folder, words = find_parts(checkpoint, setting, size, parts)
     _check_config(folder, config, setting, tuple(ignored))
     model, report = _read(family, config, folder, torch_dtype)
     if per_head:
         _spread_over_heads(model, report, folder, re.compile(per_head))
     _check(report, folder, setting, tuple(ignored))
     check_finite(dict(model.named_parameters()), folder)
-    text = load_text_tokenizer(folder)
+    text = load_text_tokenizer(words)
     return Pretrained(model.to(torch_device).eval().requires_grad_(False), text, folder_hash(folder))
+
+
+def find_parts(source: str | Path, setting: str, size: int, parts: tuple[str, str]) -> tuple[Path, Path]:
+    """The folders of these names within a model's; where the first is not there, the model's own is both."""
+    patterns = [f"{part}/*{suffix}" for part in parts for suffix in ("safetensors", "json", "model", "txt", "jinja")]
+    whole = find_folder(source, setting, size, patterns, lambda folder: is_complete(folder / parts[0]))
+    inner, words = (whole / part for part in parts)
+    return (inner, words if words.is_dir() else inner) if inner.is_dir() else (whole, whole)
 
 
 def _read(

@@ -59,6 +59,16 @@ def fixed(ids: Sequence[int]) -> Callable[[list[int]], list[int]]:
     return lambda conditional: list(ids)
 
 
+def chat_template(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A template of str.format for one prompt, by the tokenizer's own chat template where it has one."""
+    if not getattr(tokenizer, "chat_template", None):
+        return "{}"
+    mark = "PROMPT"
+    messages = [{"role": "user", "content": [{"type": "text", "text": mark}]}]
+    whole = tokenizer.apply_chat_template(messages, tokenize=False)
+    return whole.replace("{", "{{").replace("}", "}}").replace(mark, "{}", 1)
+
+
 def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return tokenizer(text, add_special_tokens=False).input_ids
 

@@ -56,15 +56,22 @@ class HuggingFaceTarget(CachedTarget):
     def __init__(
         self, body: nn.Module, vocabulary: ImageVocabulary, prompts: PromptIds, tokenizer: ImageTokenizer,
         grid: tuple[int, int], cfg_scale: float, weights_hash: str = "",
+        preview: tuple[int, int] | None = None,
     ) -> None:  # fmt: skip
+        """grid: rows and columns of the image; preview: of a smaller grid of it that is drawn first. The body's rotary
+        positions are then those of grid_positions."""
         super().__init__(tokenizer, cfg_scale, weights_hash, vocabulary.embed.device)
         self.transformer, self.vocabulary = body.eval().requires_grad_(False), vocabulary
         share_keys(body)
         if not vocabulary.embed.is_meta:  # on the meta device shapes stay the checkpoint's
             fuse_projections(body.layers)
-        self.prompts, self.grid, self.num_tokens = prompts, tuple(grid), grid[0] * grid[1]
+        self.prompts, self.image_grid, self.preview = prompts, tuple(grid), preview
+        self.grid = token_layout(grid, preview)
+        self.num_tokens = self.grid[0] * self.grid[1]
         self.vocab_size, self.prefix_len = len(vocabulary.embed), prompts.length
-        self.rotation = line_table(self.prefix_len + self.num_tokens, self._head_dim).to(vocabulary.embed.device)
+        device = vocabulary.embed.device
+        self.positions = grid_positions(preview, grid).to(device) if preview else None  # [L, 3]
+        self.rotation = line_table(self.prefix_len + self.num_tokens, self._head_dim).to(device)
         self.rotary = rotary_table(self.rotation, precise(vocabulary.embed))  # for drafters; the body has its own
 
     def configured(self, cfg_scale: float, compiled: bool = False) -> Self:
@@ -141,8 +148,11 @@ class HuggingFaceTarget(CachedTarget):
             last = last + last // width + ((last + 1) % width == 0).long()
         x = self.transformer.get_input_embeddings()(ids)
         x = torch.cat([x, image.repeat_interleave(self.guidance, 0)], dim=1)
-        mask, positions = causal(pads, x.shape[1])
-        hidden = self._run(x, positions, additive(mask, x.dtype), NoCache(), layers)
+        mask, places = causal(pads, x.shape[1])
+        if self.positions is not None:
+            behind = self.prefix_len - pads[:, None, None] + self.positions[: image.shape[1]]
+            places = torch.cat([places[:, : self.prefix_len, None].expand(-1, -1, 3), behind], dim=1)
+        hidden = self._run(x, places, additive(mask, x.dtype), NoCache(), layers)
         kept = torch.cat([torch.arange(self.prefix_len, device=last.device), self.prefix_len + last])
         return rearrange(hidden[:, kept], "(b r) t f -> b r t f", r=self.guidance)
 
@@ -153,8 +163,7 @@ class HuggingFaceTarget(CachedTarget):
         x, repeats, cache = self.embed(tree.tokens), self.guidance, self.cache
         if extra := path.hosts.shape[1]:
             x = torch.cat([x, self.vocabulary.row_end.expand(len(x), extra, -1)], dim=1)
-        start = (cache.lengths - self._pads)[:, None]
-        positions = start + path.depths.repeat_interleave(repeats, 0)
+        positions = self._places(path.depths.repeat_interleave(repeats, 0))
         x, attends = (part.repeat_interleave(repeats, 0) for part in (x, path.attends))
         slots = range(x.shape[1])
         given = x, positions, attends
@@ -193,6 +202,13 @@ class HuggingFaceTarget(CachedTarget):
     def head(self, features: Tensor) -> Tensor:  # [..., D] -> [..., V]
         return F.linear(features, self.vocabulary.head, self.vocabulary.bias)
 
+    def _places(self, depths: Tensor) -> Tensor:
+        """depths [B R, M] behind the roots -> rotary positions [B R, M], or [B R, M, 3]."""
+        if self.positions is None:
+            return (self.cache.lengths - self._pads)[:, None] + depths
+        token = self._first.repeat_interleave(self.guidance)[:, None] + depths
+        return (self.prefix_len - self._pads)[:, None, None] + self.positions[token.clamp(max=self.num_tokens - 1)]
+
     def _structure(self, tree: DraftTree) -> StructuredTree:
         if self.vocabulary.row_end is None:
             none = tree.tokens[:, :0]
@@ -205,7 +221,8 @@ class HuggingFaceTarget(CachedTarget):
         return (self._run(x, positions, view.mask(attends), view, self.cache.layers),)
 
     def _run(self, x: Tensor, positions: Tensor, mask: Tensor, view: KVView, layers: Sequence[int]) -> Tensor:
-        """x [B R, T, D], positions [B R, T], mask [B R, 1, T, S] additive -> features [B R, T, F]."""
+        """x [B R, T, D], positions [B R, T] or [B R, T, 3], mask [B R, 1, T, S] additive -> features [B R, T, F]."""
+        positions = positions.movedim(2, 0) if positions.dim() == 3 else positions
         with kept_inputs(self.transformer.layers, layers) as inputs:
             cache = {"past_key_values": TransformersCache(view), "use_cache": True}
             made = self.transformer(inputs_embeds=x, position_ids=positions, attention_mask=mask, **cache)
@@ -228,6 +245,24 @@ def causal(pads: Tensor, length: int) -> tuple[Tensor, Tensor]:
     positions [B R, T]."""
     positions = torch.arange(length, device=pads.device) - pads[:, None]
     return causal_mask(positions >= 0, length)[:, 0], positions.clamp(min=0)
+
+
+def token_layout(grid: tuple[int, int], preview: tuple[int, int] | None) -> tuple[int, int]:
+    """Rows and columns that the tokens of both grids fill: the image's columns where the preview fills whole rows of
+    them, else one row."""
+    (rows, columns), before = grid, preview[0] * preview[1] if preview else 0
+    return (rows + before // columns, columns) if before % columns == 0 else (1, before + rows * columns)
+
+
+def grid_positions(*grids: tuple[int, int]) -> Tensor:
+    """[L, 3] rotary positions of grids one behind the other: of each its first position, row and column, where the
+    next one begins behind the longer side (as Qwen2-VL, 2409.12191, places images, and GLM-Image draws them)."""
+    found, start = [], 0
+    for rows, columns in grids:
+        row, column = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+        found.append(torch.stack([torch.zeros_like(row), row, column], dim=-1).flatten(0, 1) + start)
+        start += max(rows, columns)
+    return torch.cat(found)
 
 
 def line_table(length: int, head_dim: int, base: float = 10000.0) -> Tensor:
