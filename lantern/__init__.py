@@ -7,15 +7,15 @@ export_paths()
 
 __version__ = "0.2.0"
 
-__all__ = ["check_law", "load"]
+__all__ = ["check_law", "load", "wrap"]
 
 
 def __getattr__(name: str) -> object:
-    """`lantern.load` brings Hydra with it, `lantern.check_law` torch, which most imports of the package do without."""
-    if name == "load":
-        from lantern.api import load
+    """What `load` and `wrap` bring with them (Hydra), and `check_law` (torch), most imports of this do without."""
+    if name in ("load", "wrap"):
+        from lantern import api
 
-        return load
+        return getattr(api, name)
     if name == "check_law":
         from lantern.laws.certificate import check_law
 

@@ -7,16 +7,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydra.errors import CompactHydraException
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
+from PIL.Image import Image, fromarray
 from torch import Tensor
 
 from lantern.cli.composing import built, composed
 from lantern.cli.error_messages import sentence, user_error
 from lantern.cli.settings import check_settings, group_of, key_of, warn_unused_tree
 from lantern.data.prompts import Batch, check_text
-from lantern.errors import LanternError, check_batch_size
+from lantern.errors import LanternError, check_batch_size, check_whole, first_line
 from lantern.evaluation.contender import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import DrafterOverrides, Pipeline, check_skip, pipelines
@@ -26,12 +30,19 @@ from lantern.streaming import Progress, stream
 from lantern.tuning.auto import AutoTree, resolve_tree
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from lantern.models.hf.pretrained import Pretrained
+
 PARTS = ("tree", "acceptance", "verification", "drafter")  # by default those of conf/evaluate.yaml
 OF_A_MODEL = ("model", "sampling", "device", "dtype", "tf32", "paths", "compile")
 ASKED = {  # methods, of which a part has one at least
     "tree": ("grow",), "acceptance": ("judge",), "verification": ("proposals",), "drafter": ("draft", "decode"),
     "sampling": ("is_greedy",),
 }  # fmt: skip
+WRAPPED = {"janus": "janus_pro", "emu3": "emu3", "glm_image": "glm_image"}  # by model_type, what conf/model has
+NO_GEOMETRY = ("model_type", "architectures", "dtype", "transformers_version", "_name_or_path")  # of a config
 OF_A_PIPELINE = (*PARTS, "sampling", "compile")
 
 
@@ -43,6 +54,11 @@ class Images:
     tokens: Tensor  # [B, L]
     statistics: Generation
 
+    def pil(self) -> list[Image]:
+        """As 8-bit images of Pillow."""
+        pixels = (self.images.float().clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+        return [fromarray(image) for image in pixels]
+
     def __repr__(self) -> str:
         return f"Images(images {[*self.images.shape]}, tokens {[*self.tokens.shape]}, {self.statistics})"
 
@@ -50,19 +66,23 @@ class Images:
 class Model:
     """A loaded target. Weights are read once; drafter, tree and rule are chosen call by call."""
 
-    def __init__(self, name: str, overrides: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, overrides: Sequence[str], loaded: "Pretrained | None" = None, own: Sequence[str] = ()
+    ) -> None:  # fmt: skip
+        """own: folders of the user's yamls."""
         _check_names(model=name)
         _check_list("overrides", overrides)
         for override in overrides:
             _check_loadable(override)
         self._name = name
         self._of_parts = [override for override in overrides if group_of(override) in PARTS]
+        self._own = own
         self._overrides = [f"model={name}", *(given for given in overrides if given not in self._of_parts)]
-        config = _compose(self._overrides)
+        config = _compose(self._overrides, own)
         check_settings(config)
         allow_tf32(config.tf32)
         with _in_one_sentence(config.model):
-            self.target: Target = built(config.model)
+            self.target: Target = built(config.model) if loaded is None else _around(config.model, loaded)
 
     def pipeline(
         self,
@@ -107,15 +127,35 @@ class Model:
 
     def _config(self, chosen: Sequence[str]) -> DictConfig:
         """With the settings of parts given to load() that the chosen parts have."""
-        found = _compose([*self._overrides, *chosen])
+        found = _compose([*self._overrides, *chosen], self._own)
         kept = [given for given in self._of_parts if given[0] in "+~" or _has(found, key_of(given))]
-        return _compose([*self._overrides, *kept, *chosen]) if kept else found
+        return _compose([*self._overrides, *kept, *chosen], self._own) if kept else found
 
-    def generate(self, prompts: Sequence[str], seed: int = 0, batch_size: int = 8, **parts) -> Images:
-        """Images of the prompts; parts: see pipeline(). A repeated prompt gets another copy number, and so another
-        image."""
+    def generate(
+        self,
+        prompts: Sequence[str],
+        seed: int = 0,
+        batch_size: int = 8,
+        *,
+        images_per_prompt: int = 1,
+        temperature: float | None = None,
+        guidance_scale: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        **parts,
+    ) -> Images:
+        """Images of the prompts, of each images_per_prompt in a row. None: the model's own sampling; parts: see
+        pipeline(). A repeated prompt gets another copy number, and so another image."""
         _check_list("prompts", prompts)
         check_batch_size(batch_size)
+        check_whole("generate", images_per_prompt=images_per_prompt)
+        if images_per_prompt < 1:
+            raise LanternError(f"images_per_prompt={images_per_prompt} makes no image; give 1 at least")
+        prompts = [prompt for prompt in prompts for _ in range(images_per_prompt)]
+        sampling = {"temperature": temperature, "cfg_scale": guidance_scale, "top_k": top_k, "top_p": top_p}
+        given = [f"sampling.{name}={value}" for name, value in sampling.items() if value is not None]
+        _check_list("settings", parts.get("settings", []))
+        parts["settings"] = [*parts.get("settings", []), *given]
         for prompt in prompts:
             check_text(prompt)
         seeds = Batch.cycle(prompts, len(prompts), _whole(seed)).seeds
@@ -131,12 +171,50 @@ class Model:
         return stream(self.pipeline(**parts), prompt, image_seed(_whole(seed), prompt, 0))
 
 
-def load(model: str = "llamagen", overrides: Sequence[str] = ()) -> Model:
-    """A model by its name in conf/model; overrides such as "device=cpu", "dtype=float32" or "model.folder=…", and
+def load(
+    model: str = "llamagen", overrides: Sequence[str] = (), *, device: str | None = None, dtype: str | None = None,
+    config_dir: str | Sequence[str] = (),
+) -> Model:  # fmt: skip
+    """A model by its name in conf/model or in a folder of your own, config_dir; overrides such as "model.folder=…", and
     settings of a drafter, tree or rule such as "drafter.checkpoint=…", which hold wherever the chosen one has them.
     Hydra's global state is neither needed nor changed. Raises LanternError for a model that cannot be loaded, and for
     settings that would be ignored."""
-    return Model(model, overrides)
+    _check_list("overrides", overrides)
+    chosen = [f"{name}={value}" for name, value in (("device", device), ("dtype", dtype)) if value is not None]
+    folders = [config_dir] if isinstance(config_dir, str | Path) else config_dir
+    own = [str(Path(folder).expanduser().resolve()) for folder in folders]
+    if missing := [folder for folder in own if not Path(folder).is_dir()]:
+        raise LanternError(f"config_dir={missing[0]} is no folder; give one that holds yamls as conf/ does")
+    return Model(model, [*overrides, *chosen], own=own)
+
+
+def wrap(model: "PreTrainedModel", processor: object, name: str | None = None, overrides: Sequence[str] = ()) -> Model:
+    """A model of transformers that is loaded already, as load() returns it; its weights are shared, and it stays as it
+    is. processor: its processor or tokenizer; name: its yaml in conf/model, where its class leaves a choice; overrides:
+    as for load(), such as "model.image_size=512". A drafter fits if it was trained on the folder that the model came
+    from, or through a model wrapped like this."""
+    name = name or WRAPPED.get(getattr(model.config, "model_type", ""))
+    if name is None:
+        kind = type(model).__name__
+        raise LanternError(f"{kind} may be one of several models; give its name in conf/model, as name='anole'")
+    from lantern.models.hf.pretrained import wrap_loaded  # imports transformers
+
+    return Model(name, overrides, wrap_loaded(model, processor))
+
+
+def _around(config: DictConfig, loaded: "Pretrained") -> Target:
+    geometry = loaded.model.config.to_dict()
+    for key in NO_GEOMETRY:
+        geometry.pop(key, None)
+    try:
+        return instantiate(config, _partial_=True)(checkpoint=loaded, geometry=geometry)
+    except LanternError:
+        raise
+    except Exception as error:  # whatever the config of another family refuses
+        kind = type(loaded.model).__name__
+        raise LanternError(
+            f"{kind} is no such model ({first_line(error)}); give the name in conf/model of its own"
+        ) from error
 
 
 @contextmanager
@@ -153,10 +231,10 @@ def _in_one_sentence(config: DictConfig) -> Iterator[None]:
         raise known from error
 
 
-def _compose(overrides: Sequence[str]) -> DictConfig:
-    """Raises LanternError for overrides that do not fit."""
+def _compose(overrides: Sequence[str], own: Sequence[str] = ()) -> DictConfig:
+    """Raises LanternError for overrides that do not fit. own: folders of the user's yamls."""
     try:
-        return composed(CONFIG_FOLDER, "evaluate", overrides)
+        return composed(CONFIG_FOLDER, "evaluate", overrides, own)
     except (CompactHydraException, ValueError) as error:
         reason = sentence(error) if isinstance(error, CompactHydraException) else user_error(error)
         if reason is None:

@@ -215,3 +215,33 @@ def test_a_tree_that_changes_nothing_is_told(tiny, caplog, parts, told):
     tiny.pipeline(**parts)
     assert told in caplog.text
     assert bool(told) == bool(caplog.records)
+
+
+def test_a_call_says_how_to_sample_and_how_many_images_of_each_prompt(tiny):
+    """In the words of diffusers. Catches a keyword that reaches nothing, and copies of one image."""
+    sampling = {"temperature": 0.7, "guidance_scale": 3, "top_k": 5}
+    given = tiny.generate(["wood", "sand"], drafter="none", images_per_prompt=2, **sampling)
+    settings = ["sampling.temperature=0.7", "sampling.cfg_scale=3", "sampling.top_k=5"]
+    same = tiny.generate(["wood", "wood", "sand", "sand"], drafter="none", settings=settings)
+    assert torch.equal(given.tokens, same.tokens)
+    assert not torch.equal(given.tokens[0], given.tokens[1])
+    assert not torch.equal(given.tokens, tiny.generate(["wood", "sand"], drafter="none", images_per_prompt=2).tokens)
+    pictures = given.pil()
+    assert [picture.size for picture in pictures] == [given.images.shape[:1:-1]] * 4
+    assert np.abs(np.asarray(pictures[3]) / 255 - given.images[3].permute(1, 2, 0).numpy()).max() < 0.003
+    with pytest.raises(LanternError, match="images_per_prompt=0"):
+        tiny.generate(["wood"], images_per_prompt=0)
+
+
+def test_a_model_and_a_method_of_a_folder_of_ones_own_are_loaded_by_name(tmp_path):
+    (tmp_path / "own" / "model").mkdir(parents=True)
+    (tmp_path / "own" / "method").mkdir()
+    (tmp_path / "own" / "model" / "mine.yaml").write_text("defaults:\n  - llamagen\n")
+    method = "# @package _global_\ndefaults:\n  - override /drafter: none\n  - override /tree: chain\n"
+    (tmp_path / "own" / "method" / "plainly.yaml").write_text(method)
+    weights = f"paths.weights={write_tiny_weights(tmp_path / 'weights')}"
+    model = lantern.load("mine", [weights], device="cpu", dtype="float64", config_dir=str(tmp_path / "own"))
+    assert model.target.embed_weight.dtype == torch.float64
+    assert model.generate(["wood"], method="plainly").statistics.tokens_per_step == 1
+    with pytest.raises(LanternError, match=r"config_dir=.*nowhere is no folder"):
+        lantern.load(config_dir=tmp_path / "nowhere")

@@ -14,7 +14,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 PAGES += [ROOT / "data" / "weights" / "README.md"]
 PARAMS = [page if page.name == "README.md" else pytest.param(page, marks=pytest.mark.full) for page in PAGES]
 COMMAND = re.compile(
-    r"(?:python (?:-m lantern\.)?|lantern-|torchrun (?:--\S+ )+)(train|evaluate|export|judge)(?:\.py)?(?= |$)(.*)"
+    r"(?:python (?:-m lantern\.)?|lantern-|torchrun (?:--\S+ )+)"
+    r"(train|evaluate|export|judge|contact)(?:\.py)?(?= |$)(.*)"
 )
 SETTING = re.compile(r"[+~]{0,2}[a-z][\w./@]*=[^\s=]\S*")
 FLAGS = {"-m", "--multirun", "--help"}
