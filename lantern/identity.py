@@ -37,6 +37,7 @@ DECODING = (*PLAIN, "drafter", "tree", "acceptance", "verification")
 MAKING = (*DECODING, "prompts", "split", "seed", "batch_size")  # what determines images and their records
 NOT_IN_FINGERPRINT = (  # changes no figure
     "paths", "tracking", "sweep", "budget", "shards", "shard", "lease_s", "published", "reproduce",
+    "optimized_metric",
 )  # fmt: skip
 
 

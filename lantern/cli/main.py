@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from lantern.cli.composing import built
 from lantern.cli.error_messages import in_one_sentence, without_hints
-from lantern.cli.settings import check_added, check_settings, register_help
+from lantern.cli.settings import check_added, check_settings, figure_of, register_help
 from lantern.errors import LanternError
 from lantern.runtime.files import alone_in
 from lantern.runtime.home import CONFIG_FOLDER
@@ -22,8 +22,9 @@ register_help()
 @without_hints
 @hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="evaluate")
 @in_one_sentence
-def evaluate(cfg: DictConfig) -> None:
-    """Measures one setting and writes its run folder; with dry_run or reproduce does that instead."""
+def evaluate(cfg: DictConfig) -> float | None:
+    """Measures one setting and writes its run folder; with dry_run or reproduce does that instead. Returns the figure
+    `optimized_metric`, for a sweeper."""
     run = HydraConfig.get()
     folder, choices, overrides = Path(run.runtime.output_dir), run.runtime.choices, run.overrides.task
     check_settings(cfg)
@@ -32,17 +33,18 @@ def evaluate(cfg: DictConfig) -> None:
         from lantern.cli.dry_run import print_estimate
 
         print_estimate(cfg)
-        return
+        return None
     with alone_in(folder):
         if cfg.reproduce is not None:
             from lantern.cli.reproduce import replay
 
             print(replay(cfg, overrides, folder))
-        else:
-            from lantern.cli.run_setting import run_setting
+            return None
+        from lantern.cli.run_setting import run_setting
 
-            sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
-            run_setting(cfg, choices.model, folder, sweep, choices.get("method"), overrides)
+        sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
+        rows = run_setting(cfg, choices.model, folder, sweep, choices.get("method"), overrides)
+        return figure_of(rows[-1] if rows else {}, cfg.optimized_metric)
 
 
 @without_hints
@@ -61,3 +63,9 @@ def export(cfg: DictConfig) -> None:
     write = instantiate(cfg.format)
     weights = write(checkpoint=cfg.drafter.checkpoint, target=built(cfg.model), folder=cfg.to)
     print(f"drafter written to {weights} and the config.json beside it")
+    if cfg.push is not None:
+        from lantern.drafters.export import model_card, push
+
+        told = [text for text in run.overrides.task if text.startswith("model.")]
+        card = model_card(weights.parent, cfg.push, run.runtime.choices.model, told, cfg.drafter.checkpoint)
+        print(push(weights.parent, cfg.push, card))

@@ -7,7 +7,7 @@ from textwrap import fill
 
 from omegaconf import DictConfig, OmegaConf
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_number
 from lantern.runtime.home import CONFIG_FOLDER
 
 log = logging.getLogger(__name__)
@@ -145,3 +145,14 @@ def key_of(override: str) -> str:
 def group_of(override: str) -> str:
     """The config group or the section of a key."""
     return re.split("[.@]", key_of(override))[0]
+
+
+def figure_of(figures: Mapping[str, object], name: str | None) -> float | None:
+    """The figure that a sweeper optimises; None where none is named."""
+    if name is None:
+        return None
+    known = {key: float(value) for key, value in figures.items() if is_number(value)}
+    if name not in known:
+        others = ", ".join(known) or "none"
+        raise LanternError(f"optimized_metric={name} is no figure of this run; give one of {others}")
+    return known[name]

@@ -1,11 +1,16 @@
 """Writes drafters for other programs: one function per layout, chosen by `format=` of export.py."""
 
+import csv
+import json
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.released import is_released, to_released
 from lantern.drafters.loading import drafter_folder, is_parallel, load_network, network_of, read_drafter
-from lantern.errors import CheckpointError, LanternError
+from lantern.errors import CheckpointError, LanternError, first_line
+from lantern.identity import PROVENANCE
 from lantern.models.checkpoints import (
     FILE_SUFFIXES,
     TORCH_FILE,
@@ -38,6 +43,73 @@ def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
     embedding = network.embedding(target.embed_weight)
     released = to_released(state, config, embedding, target.num_tokens, target.prefix_len)
     return save_weights(folder, *released, file=TORCH_FILE)
+
+
+CARD = """---
+library_name: lantern
+tags:
+- speculative-decoding
+- image-generation
+- eagle{base}
+---
+
+# A drafter for {model}
+
+An EAGLE drafter head for the visual autoregressive model {model}, whose images it leaves as they are: used losslessly,
+every token is one that the model would have drawn. Weights of the target: `{target_hash}`; it is refused for others.
+
+    python evaluate.py {command}
+
+{figures}Trained and written by Lantern ({revision}).
+"""
+
+
+def model_card(folder: Path, repository: str, model: str, overrides: Sequence[str], source: str) -> str:
+    """A card of the Hub for the drafter in `folder`, with the figures of the last validation of the run that `source`
+    is in, where they are there. overrides: those that describe the target."""
+    config = json.loads((folder / "config.json").read_text())
+    run = Path(source).expanduser().parent
+    known = json.loads((run / PROVENANCE).read_text()) if (run / PROVENANCE).is_file() else {}
+    base = next((text.partition("=")[2] for text in overrides if text.startswith("model.checkpoint=")), "")
+    is_hub_id = base.count("/") == 1 and not Path(base).expanduser().exists()
+    validated = last_validation(run / "metrics.csv")
+    lines = [f"| {name.removeprefix('val/')} | {value:.4g} |" for name, value in validated.items()]
+    table = ["The last validation, on images that the target draws:", "", "| figure | value |", "| --- | --- |", *lines]
+    return CARD.format(
+        base=f"\nbase_model: {base}" if is_hub_id else "",
+        model=model,
+        target_hash=config.get("target_hash", "unknown"),
+        command=shlex.join(
+            ["+method=refined_jacobi", f"model={model}", *overrides, f"drafter.checkpoint={repository}"]
+        ),
+        figures="\n".join([*table, "", ""]) if validated else "",
+        revision=f"revision {known.get('git', {}).get('revision', 'unknown')}",
+    )
+
+
+def push(folder: Path, repository: str, card: str) -> str:
+    """Uploads a drafter's folder with its card to a repository of the Hub, which is made if missing -> its address."""
+    import huggingface_hub
+
+    (folder / "README.md").write_text(card)
+    try:
+        client = huggingface_hub.HfApi()
+        client.create_repo(repository, exist_ok=True)
+        return str(client.upload_folder(repo_id=repository, folder_path=folder))
+    except Exception as error:  # of the Hub's client and its connections
+        raise LanternError(
+            f"push={repository} failed ({first_line(error)}); what was to be uploaded is in {folder}"
+        ) from error
+
+
+def last_validation(path: Path) -> dict[str, float]:
+    """The figures val/… of the last row of a run's metrics.csv that has any."""
+    if not path.is_file():
+        return {}
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    figures = [{name: float(value) for name, value in row.items() if name.startswith("val/") and value} for row in rows]
+    return next(filter(None, reversed(figures)), {})
 
 
 def _eagle_folder(checkpoint: str, target: Target) -> Path:

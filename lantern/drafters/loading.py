@@ -1,5 +1,6 @@
-"""Loads drafters, ours or of the released LANTERN layout, from a folder or the Hub. Ours carry the hash of the target
-whose features they were distilled on; released ones name no target, so that only sizes can be checked."""
+"""Loads drafters, ours or of the released LANTERN layout, from a folder, the Hub or Weights & Biases. Ours carry the
+hash of the target whose features they were distilled on; released ones name no target, so that only sizes can be
+checked."""
 
 import logging
 from collections.abc import Callable, Collection, Hashable
@@ -15,7 +16,7 @@ from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.drafters.eagle.released import from_released, is_released
 from lantern.drafters.parallel import Parallel
-from lantern.errors import CheckpointError
+from lantern.errors import CheckpointError, first_line
 from lantern.models.checkpoints import (
     CONFIG_FILE,
     FOLDER_FILES,
@@ -37,6 +38,7 @@ DRAFTER_FILES = (CONFIG_FILE, *FOLDER_FILES)
 LAYER_WIDTHS = 14  # parameters of a drafter over its squared width, about: fc 2, attention 4, feed-forward 8
 EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
 CHECKPOINT = "drafter.checkpoint"
+ARTIFACT = "wandb:"  # before the name of one
 
 log = logging.getLogger(__name__)
 Network = TypeVar("Network", EagleNetwork, ParallelNetwork)
@@ -82,14 +84,30 @@ def load_parallel(checkpoint: str | Path, target: FeatureTarget, tree: TreePolic
 def drafter_folder(
     checkpoint: str | Path, target: Target, command: str = EAGLE, setting: str = "drafter.checkpoint"
 ) -> Path:
-    """The folder of a drafter's files. checkpoint: their folder, or a Hub id; command: trains such a drafter."""
+    """The folder of a drafter's files. checkpoint: their folder, a Hub id, or wandb:<artifact>; command: trains such a
+    drafter."""
     if not isinstance(checkpoint, str | Path):
         raise CheckpointError(f"{setting}={checkpoint} is not a name or a path; give the folder of a drafter")
+    if str(checkpoint).startswith(ARTIFACT):
+        return fetch_artifact(str(checkpoint), setting)
     size = 4 * LAYER_WIDTHS * target.embed_weight.shape[1] ** 2
     try:
         return find_folder(checkpoint, setting, size, DRAFTER_FILES, is_drafter)
     except CheckpointError as error:
         raise CheckpointError(f"{error}, or distil a drafter with: {command}") from error
+
+
+def fetch_artifact(name: str, setting: str) -> Path:
+    """The folder of a Weights & Biases artifact, wandb:entity/project/name:version, kept by W&B's own cache."""
+    import wandb
+
+    try:
+        return Path(wandb.Api().artifact(name.removeprefix(ARTIFACT)).download())
+    except Exception as error:  # of W&B's client and its connections
+        raise CheckpointError(
+            f"{setting}={name} cannot be fetched ({first_line(error)}); give wandb:entity/project/name:version, or its "
+            "folder"
+        ) from error
 
 
 def is_drafter(folder: Path) -> bool:

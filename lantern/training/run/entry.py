@@ -17,7 +17,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
-from lantern.cli.settings import check_added, register_help
+from lantern.cli.settings import check_added, figure_of, register_help
 from lantern.errors import LanternError
 from lantern.runtime.files import alone_in
 from lantern.runtime.home import CONFIG_FOLDER
@@ -31,21 +31,23 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal at the parent's end
 register_help()
 
 
-def command(function: Callable[[DictConfig], None]) -> Callable[[], None]:
+def command(function: Callable[[DictConfig], object]) -> Callable[[], object]:
     """A command line that reads conf/train.yaml."""
     main = hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="train")
     return without_hints(main(in_one_sentence(function)))
 
 
 @command
-def train(cfg: DictConfig) -> None:
-    """Trains one part, or resumes its training, and exports the weights."""
+def train(cfg: DictConfig) -> float | None:
+    """Trains one part, or resumes its training, and exports the weights. Returns the figure `optimized_metric` of the
+    last validation, for a sweeper."""
     end_with_torchrun()
     run = HydraConfig.get()
     check_added(cfg, run.overrides.task, run.runtime.choices, "train")
     from pytorch_lightning import seed_everything
     from pytorch_lightning.utilities import rank_zero_only
 
+    from lantern.drafters.export import last_validation
     from lantern.reporting.page.write import config_dir
     from lantern.training.run import fit, processes, training_folder
     from lantern.training.run.checks import check_captions, check_settings, data_hash
@@ -61,7 +63,7 @@ def train(cfg: DictConfig) -> None:
     tell_limits(cfg.trainer, run.overrides.task, run.runtime.choices.task)
     config = training_folder.plain_config(cfg)  # before _place: devices may differ when a run is resumed
     if (named is None or is_sweep) and training_folder.is_finished(folder, config):
-        return
+        return figure_of(last_validation(folder / "metrics.csv"), cfg.optimized_metric)
     seed_everything(cfg.seed, workers=True, verbose=False)
     with nullcontext() if rank_zero_only.rank else alone_in(folder):  # the processes of one training share it
         training_folder.keep_old_metrics(folder)
@@ -78,6 +80,7 @@ def train(cfg: DictConfig) -> None:
         ]
         fit.fit(trainer, task, batches, checkpoint)
         fit.export(task, trainer, folder / cfg.task_name, run.overrides.task, config_dir(run.runtime))
+    return figure_of(last_validation(folder / "metrics.csv"), cfg.optimized_metric)
 
 
 def _trainer(cfg: DictConfig, interrupts: "pl.Callback") -> "pl.Trainer":

@@ -1,0 +1,62 @@
+"""The figure that a command returns to a sweeper that optimises, such as Optuna's."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hydra.experimental.callback import Callback
+from support.paths import ROOT
+from support.tiny_weights import write_tiny_weights
+
+from lantern.cli.settings import figure_of
+from lantern.errors import LanternError
+from tools.miniature import write_captioned_scenes
+
+
+class Returned(Callback):
+    """Prints what a job returns."""
+
+    def on_job_end(self, config, job_return, **_):
+        print("returned", job_return.return_value)
+
+
+def returned(program: str, folder, *settings: str) -> list[str]:
+    command = [sys.executable, str(ROOT / program), *settings, f"hydra.run.dir={folder / 'run'}"]
+    command += ["+hydra.callbacks.seen._target_=test_optimized_metric.Returned"]
+    path = os.pathsep.join(map(str, (ROOT / "tests" / "cli", ROOT / "tests", ROOT)))
+    environment = os.environ | {"PYTHONPATH": path, "WANDB_MODE": "disabled"}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return [line.partition(" ")[2] for line in done.stdout.splitlines() if line.startswith("returned ")]
+
+
+def test_a_figure_is_named_or_the_known_ones_are():
+    row = {"speedup": 2, "lossless": True, "tree": "static", "frechet": None}
+    assert figure_of(row, None) is None
+    assert figure_of(row, "speedup") == 2.0
+    for name in ("tree", "frechet", "lossless", "none"):
+        with pytest.raises(LanternError, match=f"optimized_metric={name} is no figure of this run; give one of speed"):
+            figure_of(row, name)
+
+
+def test_an_evaluation_and_a_training_return_the_figure_that_is_asked_for(tmp_path):
+    """Also where the run has been finished before."""
+    weights = f"paths.weights={write_tiny_weights(tmp_path / 'weights')}"
+    few = ("speed.num_prompts=1", "quality.num_images=0", "output_tv.num_positions=0", "drafter=jacobi", "device=cpu")
+    settings = (weights, *few, "acceptance=exact", "optimized_metric=tokens_per_step")
+    (tmp_path / "evaluated").mkdir()
+    (first,), (again,) = (returned("evaluate.py", tmp_path / "evaluated", *settings) for _ in range(2))
+    assert float(first) > 1
+    assert again == first
+    write_captioned_scenes(tmp_path / "images", 16)
+    settings = (
+        weights, "data=imagefolder", f"data.folder={tmp_path / 'images'}", f"paths.cache_dir={tmp_path / 'cache'}",
+        "trainer.max_steps=2", "trainer.val_check_interval=2", "trainer.max_time=null", "batches.batch_size=4",
+        "batches.splits.validation.num_images=2", "batches.validation_batch_size=2", "trainer.accelerator=cpu",
+        "logger.wandb=null", "optimized_metric=val/alpha_1",
+    )  # fmt: skip
+    (tmp_path / "trained").mkdir()
+    (first,), (again,) = (returned("train.py", tmp_path / "trained", *settings) for _ in range(2))
+    assert 0 < float(first) < 1
+    assert again == first

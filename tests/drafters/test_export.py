@@ -1,0 +1,71 @@
+"""Drafters that leave this machine or come from elsewhere: the model card, the upload, and W&B's artifacts."""
+
+import json
+from types import SimpleNamespace
+
+import huggingface_hub
+import pytest
+import wandb
+import yaml
+
+from lantern.drafters.export import model_card, push
+from lantern.drafters.loading import drafter_folder
+from lantern.errors import CheckpointError, LanternError
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run's folder as train.py leaves it, and its drafter."""
+    (tmp_path / "drafter").mkdir()
+    (tmp_path / "drafter" / "config.json").write_text(json.dumps({"dim": 8, "target_hash": "abc123"}))
+    (tmp_path / "provenance.json").write_text(json.dumps({"git": {"revision": "f00"}, "config": {}}))
+    (tmp_path / "metrics.csv").write_text("step,train/loss,val/alpha_1,val/length\n1,2.0,,\n2,,0.5,3.25\n3,1.0,,\n")
+    return tmp_path
+
+
+def test_a_card_says_whose_drafter_it_is_how_good_and_how_to_use_it(run):
+    told = ["model.checkpoint=user/model", "model.image_size=384"]
+    card = model_card(run / "drafter", "me/drafter", "llamagen_c2i_b", told, str(run / "drafter"))
+    head, text = card.removeprefix("---\n").split("---\n", 1)
+    assert yaml.safe_load(head)["base_model"] == "user/model"
+    for part in ("`abc123`", "| alpha_1 | 0.5 |", "| length | 3.25 |", "revision f00", "drafter.checkpoint=me/drafter"):
+        assert part in text
+
+
+def test_a_card_of_a_drafter_without_its_run_has_no_figures(run):
+    (run / "metrics.csv").unlink()
+    (run / "provenance.json").unlink()
+    card = model_card(run / "drafter", "me/drafter", "llamagen", [], str(run / "drafter"))
+    assert "base_model" not in card
+    assert "| figure" not in card
+
+
+def test_a_folder_is_uploaded_with_its_card_and_a_refusal_is_one_sentence(run, monkeypatch):
+    asked = []
+
+    class Api:
+        def create_repo(self, name, exist_ok):
+            asked.append((name, exist_ok))
+
+        def upload_folder(self, repo_id, folder_path):
+            asked.append(sorted(path.name for path in folder_path.iterdir()))
+            return f"https://huggingface.co/{repo_id}"
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    assert push(run / "drafter", "me/drafter", "a card") == "https://huggingface.co/me/drafter"
+    assert asked == [("me/drafter", True), ["README.md", "config.json"]]
+    monkeypatch.setattr(Api, "create_repo", lambda *_, **__: (_ for _ in ()).throw(OSError("401: log in first")))
+    with pytest.raises(LanternError, match=r"push=me/drafter failed .401: log in first.; what was to be uploaded"):
+        push(run / "drafter", "me/drafter", "a card")
+
+
+def test_an_artifact_of_weights_and_biases_is_a_drafters_folder(run, monkeypatch):
+    def artifact(name):
+        if name != "team/lantern/drafter-llamagen:best":
+            raise ValueError("no such artifact")
+        return SimpleNamespace(download=lambda: str(run / "drafter"))
+
+    monkeypatch.setattr(wandb, "Api", lambda: SimpleNamespace(artifact=artifact))
+    assert drafter_folder("wandb:team/lantern/drafter-llamagen:best", None) == run / "drafter"
+    with pytest.raises(CheckpointError, match=r"cannot be fetched .no such artifact\)"):
+        drafter_folder("wandb:team/lantern/other:v0", None)
