@@ -14,7 +14,7 @@ from hydra.errors import CompactHydraException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from PIL.Image import Image, fromarray
-from torch import Tensor
+from torch import Tensor, nn
 
 from lantern.cli.composing import built, composed
 from lantern.cli.error_messages import sentence, user_error
@@ -146,6 +146,11 @@ class Model:
     ) -> Images:
         """Images of the prompts, of each images_per_prompt in a row. None: the model's own sampling; parts: see
         pipeline(). A repeated prompt gets another copy number, and so another image."""
+        if unknown := parts.keys() - {*PARTS, "method", "settings"}:
+            own = "images_per_prompt, temperature, guidance_scale, top_k, top_p"
+            raise LanternError(
+                f"generate() has no {', '.join(sorted(unknown))}; it takes {own}, {', '.join(PARTS)}, method"
+            )
         _check_list("prompts", prompts)
         check_batch_size(batch_size)
         check_whole("generate", images_per_prompt=images_per_prompt)
@@ -193,6 +198,8 @@ def wrap(model: "PreTrainedModel", processor: object, name: str | None = None, o
     is. processor: its processor or tokenizer; name: its yaml in conf/model, where its class leaves a choice; overrides:
     as for load(), such as "model.image_size=512". A drafter fits if it was trained on the folder that the model came
     from, or through a model wrapped like this."""
+    if not isinstance(model, nn.Module) or not hasattr(model, "config"):
+        raise LanternError(f"{str(model)[:80]} is no model of transformers; give one that is loaded")
     name = name or WRAPPED.get(getattr(model.config, "model_type", ""))
     if name is None:
         kind = type(model).__name__
@@ -228,7 +235,7 @@ def _in_one_sentence(config: DictConfig) -> Iterator[None]:
             known = LanternError(sentence(error))
         if known is None or known is error:
             raise
-        raise known from error
+        raise known from (None if known is error.__cause__ else error)
 
 
 def _compose(overrides: Sequence[str], own: Sequence[str] = ()) -> DictConfig:

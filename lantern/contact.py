@@ -4,6 +4,7 @@ without the weights; and, where they are on this machine, whether a window draws
 import json
 import struct
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -39,8 +40,12 @@ def contact(cfg: DictConfig) -> None:
     with noted_weights() as expected:
         instantiate(OmegaConf.merge(cfg, {"device": "meta"}).model)
     found: dict[str, Any] = {"model": run.runtime.choices.model, "settings": list(run.overrides.task)}
-    found |= {"machine": machine(cfg), "weights": [compare_weights(one) for one in expected]}
-    is_here = all(one["is_local"] and not one["differences"] for one in found["weights"])
+    found |= {
+        "versions": {name: version(name) for name in ("torch", "transformers")},
+        "machine": machine(cfg),
+        "weights": [compare_weights(one) for one in expected],
+    }
+    is_here = all(one["is_local"] and one["read"] and not one["differences"] for one in found["weights"])
     if cfg.decode is True or (cfg.decode == "auto" and is_here):
         found["decoding"] = decode_twice(found["model"], found["settings"], cfg.prompt)
     replace_text(Path(cfg.to), json.dumps(found, indent=2) + "\n")
@@ -75,10 +80,14 @@ def compare_weights(expected: Any) -> dict[str, Any]:
 def read_headers(expected: Any) -> tuple[Shapes, dict[str, int], str]:
     """The shapes of all weights by name, the sizes of the files that hold them, and why shapes cannot be told. A local
     .pt is read with its weights, one of the Hub is not."""
+    from lantern.models.hub import HUB_ID
+
     path = Path(expected.source).expanduser()
     try:
         if path.exists():
             return _read_local(path, expected)
+        if not HUB_ID.fullmatch(expected.source):
+            return {}, {}, "nothing there, and no Hub id"
         return _read_remote(expected.source, expected.file)
     except Exception as error:  # of the Hub's client and its connections, and of damaged files
         return {}, {}, first_line(error)
@@ -150,8 +159,8 @@ def summary(found: Mapping[str, Any]) -> list[str]:
     """A line a checkpoint, and one for decoding."""
     lines = []
     for one in found["weights"]:
-        problem = f" ({one['problem']})" if one["problem"] else ""
-        lines.append(f"{one['source']}: {one['read']} weights are there, {one['expected']} are expected{problem}")
+        there = f"{one['read']} weights are there" if one["read"] else f"not looked at ({one['problem']})"
+        lines.append(f"{one['source']}: {there}, {one['expected']} weights are expected")
         for kind, names in one["differences"].items():
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
             lines.append(f"  {len(names)} {kind}: {', '.join(names[:NAMED])}{more}")

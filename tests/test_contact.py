@@ -82,3 +82,15 @@ def test_a_setting_that_means_nothing_is_refused(setting, tmp_path):
     done = run(tmp_path, setting)
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_without_weights_is_told_and_a_loading_that_fails_is_one_sentence(tmp_path):
+    """Catches an endless loop over two errors that name each other as their cause."""
+    (tmp_path / "empty").mkdir()
+    said, found = contact(tmp_path, "model=janus_pro", f"model.checkpoint={tmp_path / 'empty'}")
+    assert "not looked at (no weights there)" in said
+    assert "decoding" not in found
+    done = run(tmp_path, "model=janus_pro", f"model.checkpoint={tmp_path / 'empty'}", "decode=true")
+    assert "error: no config.json in" in done.stderr
+    said, _ = contact(tmp_path, "model=janus_pro", f"model.checkpoint={tmp_path / 'nowhere'}")
+    assert "not looked at (nothing there, and no Hub id)" in said

@@ -53,7 +53,9 @@ def in_one_sentence(task: Task) -> Task:
 def _forget_locals(error: BaseException | None) -> None:
     """Of the frames that have ended: Hydra keeps the exceptions of a sweep, whose next point may need the memory of the
     model that they hold."""
-    while error is not None:
+    seen = set()  # two errors may name each other as their cause
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
 

@@ -13,6 +13,7 @@ import pyarrow
 
 from lantern.data.foreign import column_of
 from lantern.data.image_io import caption_keys, try_caption
+from lantern.data.imagefolder import class_numbers, synsets
 from lantern.data.splits import IndexedImages, UnusableImageError, index_row
 from lantern.errors import LanternError, first_line
 
@@ -37,7 +38,7 @@ class Stream:
             rows = builder.as_streaming_dataset(split)
         except Exception as error:  # of datasets, the Hub's client, and the readers of every format
             raise LanternError(
-                f"{place} cannot be read ({first_line(error)}); give a data set of the Hub as name:split"
+                f"{place} cannot be read ({first_line(error)}); give one that `datasets` reads, and a split of it"
             ) from error
         kinds = rows.features or {}
         self.columns = list(kinds)
@@ -120,23 +121,30 @@ def hub_images(
     stream = Stream(name, split, image_column, **options)
     if stream.image_column is None:
         raise LanternError(f"{name}:{split} has no column of images; name one of the columns with data.image_column=…")
-    usual = ("txt", "label") if num_classes else ("txt",)
-    keys = caption_keys(caption_column) if caption_column else (*caption_keys(None), *usual)
+    usual = ("label", *caption_keys(None), "txt") if num_classes else (*caption_keys(None), "txt")
+    keys = caption_keys(caption_column) if caption_column else usual
     caption = column_of(stream.columns, keys, "data.caption_column=…", f"{name}:{split}")
-    captions = Stream(name, split, image_column, [caption], **options)
+    captions = Stream(name, split, None, [caption], **options)
     items = [(name, part, *stream.fingerprint) for part in range(stream.rows.num_shards)]
-    index = partial(index_parts, captions, caption)
+    names = getattr(captions.rows.features[caption], "names", None) if num_classes else None
+    numbers = class_numbers(set(names), num_classes) if names and set(names) <= synsets().keys() else {}
+    index = partial(
+        index_parts, captions, caption, {str(i): str(numbers[one]) for i, one in enumerate(names or ()) if numbers}
+    )
     return IndexedImages(name, items, index, HubReader(stream), size, cache_dir, validation_share, 1)
 
 
-def index_parts(stream: Stream, column: str, items: list[tuple]) -> Iterator[dict[str, Any]]:
-    """A row of the index for each row of the parts, whose images are decoded only when they are used."""
+def index_parts(
+    stream: Stream, column: str, numbers: Mapping[str, str], items: list[tuple]
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """A row of the index for each row of the parts, whose images are decoded only when they are used. numbers: of
+    classes, by the labels of folders that are a part of ImageNet's."""
     for name, part, *_ in items:
         try:
             with closing(stream.read([column], part)) as rows:
                 for row, cells in enumerate(rows):
                     caption, problem = try_caption(cells[column].as_py)
-                    problem = problem or ("" if caption else "no caption")
+                    caption, problem = numbers.get(caption, caption), problem or ("" if caption else "no caption")
                     yield index_row(name, f"{name}/{part}-{row}", problem, caption, part, row)
         except Exception as error:  # of the network, the Hub's client, and the readers of every format
             if is_damage(error):

@@ -52,7 +52,7 @@ def find_images(
         log.warning("%d files that metadata names are not in %s, the first in %s: %s …", count, folder, name, first)
     named = {file.parent.name for file in files if file.parent != Path(folder)} if num_classes else set()
     classes = class_numbers(named, num_classes) if num_classes and named else {}
-    found = [(str(file), *_caption(file, lines, classes)) for file in sorted(files)]
+    found = [(str(file), *_caption(file, lines, classes, num_classes)) for file in sorted(files)]
     return found + [line for line in others.values() if line[2]]
 
 
@@ -91,25 +91,34 @@ def _read_record(record: Record, folder: Path, keys: Sequence[str]) -> tuple[Pat
         return file, "", f"it is {shown}; give a row the name of its image as file_name, and its caption as {keys[0]}"
 
 
-def _caption(file: Path, lines: Lines, classes: dict[str, int]) -> tuple[str, str]:
-    """The caption of an image and its problem, by its line of the metadata, else by the .txt beside it, else its
-    folder's class."""
+def _caption(file: Path, lines: Lines, classes: dict[str, int], num_classes: int | None) -> tuple[str, str]:
+    """The caption of an image and its problem. For a model of classes its folder's class, unless its own caption is the
+    number of one."""
+    caption, problem = _own_caption(file, lines)
+    if not num_classes or problem or (caption.isdecimal() and int(caption) < num_classes):
+        return caption, problem
+    if (number := classes.get(file.parent.name)) is not None:
+        return str(number), ""
+    return caption, f"its caption {caption[:80]!r} is no class from 0 to {num_classes - 1}" if caption else ""
+
+
+def _own_caption(file: Path, lines: Lines) -> tuple[str, str]:
+    """By its line of the metadata, else by the .txt beside it."""
     name, caption, problem = lines.get(file, ("", "", ""))
     text = next(filter(Path.is_file, (file.with_suffix(suffix) for suffix in (".txt", ".TXT"))), None)
     if caption or problem:
         return caption, problem and f"{name}: {problem}"
     if text is None:
-        return str(classes.get(file.parent.name, "")), ""
+        return "", ""
     return try_caption(lambda: decode_text(text.read_bytes()))
 
 
 def class_numbers(folders: set[str], num_classes: int) -> dict[str, int]:
     """The class of each folder: of an ImageNet synset its place among the 1,000, of a number the number itself, else
     its place among these folders, sorted by name."""
-    names = sorted(folders)
-    synsets = {synset: number for number, synset in enumerate(SYNSETS.read_text().split())}
-    if folders <= synsets.keys():
-        numbers = {name: synsets[name] for name in names}
+    names, known = sorted(folders), synsets()
+    if folders <= known.keys():
+        numbers = {name: known[name] for name in names}
     elif all(name.isascii() and name.isdecimal() for name in names):
         numbers = {name: int(name) for name in names}
     else:
@@ -124,6 +133,11 @@ def class_numbers(folders: set[str], num_classes: int) -> dict[str, int]:
             "classes from 0 on; give another folder, or one of images with captions to a model of texts"
         )
     return numbers
+
+
+def synsets() -> dict[str, int]:
+    """ImageNet's classes by their synsets."""
+    return {synset: number for number, synset in enumerate(SYNSETS.read_text().split())}
 
 
 def index_files(items: list[tuple[str, str, str, int]]) -> Iterator[dict[str, Any]]:

@@ -63,6 +63,8 @@ def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict
 
 def _of_table(place: str, column: str | None) -> list[dict]:
     """The rows of a table with a prompt each; of several with one item_id, as DPG-bench's has, the first."""
+    if "://" not in place and not is_file(Path(place)):
+        _read(Path(place), Path(place).parent)  # raises
     records: dict[object, dict] = {}
     for record in read_records(place if "://" in place else Path(place)):
         if (item := record.values.get("item_id", record.name)) in records:
@@ -70,9 +72,9 @@ def _of_table(place: str, column: str | None) -> list[dict]:
         key = column or next((key for key in KEYS if key in record.values), KEYS[0])
         prompt = _text(record.values.get(key))
         if record.problem or not prompt:
+            problem = record.problem or f"no {key!r} among {', '.join(record.values)}"
             raise LanternError(
-                f"prompts: {record.name}: {record.problem or f'it has no {key!r}'}; give each row a prompt, or name "
-                f"the column: {place}:column"
+                f"prompts: {record.name}: {problem}; give each row a prompt, or name its column: {place}:column"
             )
         plain = {} if place.endswith(".parquet") else record.values
         records[item] = plain | ({"name": str(item)} if "item_id" in plain else {}) | {"prompt": prompt}

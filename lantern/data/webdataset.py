@@ -131,7 +131,8 @@ def _span(member: tarfile.TarInfo) -> Span | None:
 
 def _caption(file: str, texts: list[tuple[str, Span]], keys: Sequence[str]) -> tuple[str, str]:
     """The first caption among a sample's texts and records; without one, the first reason why."""
-    found = [try_caption(partial(_read_caption, file, keys, *text)) for text in texts]
+    first = sorted(texts, key=lambda text: text[0] != ".cls")  # for a model of classes, of which alone it is among them
+    found = [try_caption(partial(_read_caption, file, keys, *text)) for text in first]
     return max(found, key=lambda pair: (pair[0] != "", pair[1] != ""), default=("", ""))
 
 

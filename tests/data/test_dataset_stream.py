@@ -226,6 +226,16 @@ def test_the_label_of_a_class_model_is_its_caption(tmp_path):
         opened(tmp_path, str(tmp_path / "a.parquet"))
 
 
+def test_labels_of_folders_are_imagenets_classes(tmp_path):
+    """As data=imagefolder numbers them. Catches the place among the folders that are there."""
+    folder, options = tmp_path / "set", {"validation_share": 0.0, "num_classes": 1000}
+    for value, synset in ((10, "n01443537"), (20, "n02123045")):
+        (folder / synset).mkdir(parents=True)
+        (folder / synset / "a.png").write_bytes(picture(value))
+    data = hub_images("imagefolder", 16, str(tmp_path / "cache"), data_dir=str(folder), **options)
+    assert values_of(data.split("train")) == {"1": 10, "281": 20}
+
+
 def test_a_cells_path_outside_of_the_data_set_is_not_opened(tmp_path):
     """Catches a foreign table that makes local files into images, by a scheme in front of them too."""
     secret = tmp_path / "secret.png"

@@ -193,6 +193,17 @@ def test_a_caption_of_its_own_comes_before_the_folders_class(tmp_path):
     assert data.split("train").captions == ["0", "3", "5", "1"]
 
 
+def test_a_text_beside_an_image_is_no_class(tmp_path):
+    """Catches a training on classes that fails at the first text."""
+    images = write_classes(tmp_path / "images", ["dog", "cat"])
+    (images / "dog" / "0.txt").write_text("a dog on grass")
+    (images / "loose.png").write_bytes(picture(50))
+    (images / "loose.txt").write_text("something")
+    data = opened_folder(images, tmp_path, num_classes=9, validation_share=0.0)
+    assert data.split("train").captions == ["0", "1"]
+    assert list(data.skipped.values()) == ["its caption 'something' is no class from 0 to 8"]
+
+
 def test_more_classes_than_the_model_has_are_one_sentence(tmp_path):
     images = write_classes(tmp_path / "images", ["n01440764", "n15075141"])
     with pytest.raises(LanternError, match="n15075141 is class 999, and the model has 20 classes"):

@@ -82,3 +82,6 @@ def test_what_cannot_be_wrapped_is_one_sentence(load):
     ):  # fmt: skip
         with pytest.raises(LanternError, match=said):
             lantern.wrap(*given)
+    for wrong in (None, "janus", torch.nn.Linear(2, 2)):
+        with pytest.raises(LanternError, match="is no model of transformers"):
+            lantern.wrap(wrong, text)
