@@ -11,10 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-import fsspec
-import pyarrow
-import pyarrow.parquet
-
 from lantern.errors import LanternError, first_line
 
 TABLES = (".jsonl", ".csv", ".parquet")
@@ -49,11 +45,13 @@ def printable(text: str) -> str:
 
 def read_records(place: Path | str) -> Iterator[Record]:
     """The rows of a table, a file or the address of one, by its suffix; blank lines are skipped."""
+    import fsspec
+
     try:
         read = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet}[Path(place).suffix.lower()]
         with open(place, "rb") if isinstance(place, Path) else fsspec.open(place, "rb") as file:
             yield from read(file, str(place))
-    except (pyarrow.ArrowException, OSError) as error:
+    except (OSError, ValueError) as error:  # Arrow's are kinds of these
         yield Record(str(place), {}, f"not readable: {first_line(error)}")
 
 
@@ -78,7 +76,9 @@ def _read_csv(file: BinaryIO, place: str) -> Iterator[Record]:
 
 
 def _read_parquet(file: BinaryIO, place: str) -> Iterator[Record]:
-    with pyarrow.parquet.ParquetFile(file) as opened:
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(file) as opened:
         number = 0
         for batch in opened.iter_batches():
             for row in range(batch.num_rows):

@@ -17,7 +17,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lantern.data.dataset_stream import Stream
 from lantern.data.image_io import READ, images_below, load_image
 from lantern.errors import LanternError, unwritable
 from lantern.runtime.files import replace_file
@@ -84,6 +83,8 @@ class HubImages:
     the last."""
 
     def __init__(self, name: str, split: str, count: int | None = None, size: int | None = None) -> None:
+        from lantern.data.dataset_stream import Stream  # imports `datasets`, which takes seconds
+
         self.name, self.size, self.stream = name, size, Stream(name, split)
         if self.stream.image_column is None:
             raise LanternError(f"{name}:{split} has no column of images; give another data set or split")

@@ -266,10 +266,13 @@ def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
 
 def read_config(folder: str | Path) -> dict:
     path = Path(folder) / CONFIG_FILE
+    missing = f"no {CONFIG_FILE} in {folder}; give a folder of weights that save_weights wrote"
     if not is_file(path):
-        raise CheckpointError(f"no {CONFIG_FILE} in {folder}; give a folder of weights that save_weights wrote")
+        raise CheckpointError(missing)
     try:
         config = parse_json(path.read_bytes())
+    except FileNotFoundError as error:  # it is being written anew
+        raise CheckpointError(missing) from error
     except ValueError as error:
         raise CheckpointError(f"{path} is not readable JSON ({error}); copy it again") from error
     if not isinstance(config, dict):
