@@ -58,17 +58,18 @@ def test_weights_that_are_read_while_they_are_written_or_behind_a_kill_are_of_on
     folder, seen = tmp_path / "drafter", set()
     for _ in range(3):
         command = [sys.executable, "-c", WRITER, str(folder)]
-        writer = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)})
-        while not (folder / "config.json").is_file():
-            time.sleep(0.01)
-        end = time.monotonic() + 2 + random.random() / 10  # within a writing, mostly
-        while time.monotonic() < end:
-            with suppress(CheckpointError):  # "no config.json", for a moment
-                state, config = load_weights(folder)
-                assert state["weight"].unique().tolist() == [config["number"]]
-                seen.add(config["number"])
-        writer.kill()
-        writer.wait()
+        with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}) as writer:
+            try:
+                while not (folder / "config.json").is_file():
+                    time.sleep(0.01)
+                end = time.monotonic() + 2 + random.random() / 10  # within a writing, mostly
+                while time.monotonic() < end:
+                    with suppress(CheckpointError):  # "no config.json", for a moment
+                        state, config = load_weights(folder)
+                        assert state["weight"].unique().tolist() == [config["number"]]
+                        seen.add(config["number"])
+            finally:
+                writer.kill()
         with suppress(CheckpointError):
             state, config = load_weights(folder)
             assert state["weight"].unique().tolist() == [config["number"]]
