@@ -73,7 +73,7 @@ def test_weights_that_are_read_while_they_are_written_or_behind_a_kill_are_of_on
         with suppress(CheckpointError):
             state, config = load_weights(folder)
             assert state["weight"].unique().tolist() == [config["number"]]
-    assert len(seen) > 10
+    assert len(seen) > 2
 
 
 def test_all_weights_that_settings_name_are_hashed(tmp_path, monkeypatch):
