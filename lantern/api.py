@@ -235,7 +235,7 @@ def _in_one_sentence(config: DictConfig) -> Iterator[None]:
             known = LanternError(sentence(error))
         if known is None or known is error:
             raise
-        raise known from (None if known is error.__cause__ else error)
+        raise known from error
 
 
 def _compose(overrides: Sequence[str], own: Sequence[str] = ()) -> DictConfig:

@@ -34,7 +34,7 @@ class Stream:
         try:
             builder = load_dataset_builder(name, **options)
             if columns and hasattr(builder.config, "columns"):
-                builder = load_dataset_builder(name, columns=columns, **options)
+                builder.config.columns = columns
             rows = builder.as_streaming_dataset(split)
         except Exception as error:  # of datasets, the Hub's client, and the readers of every format
             raise LanternError(
@@ -127,10 +127,11 @@ def hub_images(
     captions = Stream(name, split, None, [caption], **options)
     items = [(name, part, *stream.fingerprint) for part in range(stream.rows.num_shards)]
     names = getattr(captions.rows.features[caption], "names", None) if num_classes else None
-    numbers = class_numbers(set(names), num_classes) if names and set(names) <= synsets().keys() else {}
-    index = partial(
-        index_parts, captions, caption, {str(i): str(numbers[one]) for i, one in enumerate(names or ()) if numbers}
-    )
+    renamed: dict[str, str] = {}
+    if names and set(names) <= synsets().keys():
+        numbers = class_numbers(set(names), num_classes)
+        renamed = {str(label): str(numbers[synset]) for label, synset in enumerate(names)}
+    index = partial(index_parts, captions, caption, renamed)
     return IndexedImages(name, items, index, HubReader(stream), size, cache_dir, validation_share, 1)
 
 

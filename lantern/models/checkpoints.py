@@ -3,7 +3,6 @@ A weights folder holds model.safetensors and config.json, the constructor argume
 
 import argparse
 import json
-import os
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from inspect import signature
 from math import isfinite
 from pathlib import Path
 from pickle import UnpicklingError
-from tempfile import TemporaryDirectory
 from time import sleep
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -26,7 +24,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from lantern.errors import CheckpointError, first_line, is_number, is_whole
 from lantern.identity import files_hash
 from lantern.models.hub import find_file
-from lantern.runtime.files import WRITING, is_file, parse_json, replace_file
+from lantern.runtime.files import is_file, parse_json, replace_file
 from lantern.runtime.hardware import DTYPES
 
 RANDOM = "random"  # in place of a checkpoint: random weights, for timing a size without its file
@@ -234,13 +232,13 @@ def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict, fil
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}  # unshared
 
+        def write_weights(file: Path) -> None:
+            write(tensors, file)
+            (path.parent / CONFIG_FILE).unlink(missing_ok=True)
+
         def write_both(described: Path) -> None:
             described.write_text(json.dumps(config, indent=2) + "\n")
-            with TemporaryDirectory(dir=path.parent, prefix=WRITING) as place:
-                write(tensors, Path(place) / path.name)
-                (Path(place) / path.name).chmod(0o644)  # safetensors writes with mode 0600
-                (path.parent / CONFIG_FILE).unlink(missing_ok=True)
-                os.replace(Path(place) / path.name, path)
+            replace_file(path, write_weights)
 
         replace_file(path.parent / CONFIG_FILE, write_both)
     except (OSError, RuntimeError, SafetensorError) as error:  # torch.save to a full disk is a RuntimeError
