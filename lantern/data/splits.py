@@ -24,6 +24,13 @@ FEATURES = Features(
     {name: Value("string") for name in ("file", "name", "caption", "problem")}
     | {name: Value("int64") for name in ("start", "size")}
 )
+FOLDERS = {
+    "train": "train",
+    "validation": "validation",
+    "val": "validation",
+    "valid": "validation",
+    "dev": "validation",
+}
 RULES = 2  # by which samples are used or listed; an index made by others is made again
 log = logging.getLogger(__name__)
 Place = tuple[str, int, int]  # file, start, size
@@ -99,8 +106,9 @@ class IndexedSplit(Sequence):
 
 
 class IndexedImages:
-    """Splits by a hash of each image's path below the source, so that adding images moves none to another split.
-    `skipped` maps names of unusable images to their problems."""
+    """Splits by folder where the source has train/ and validation/ (or val/, valid/, dev/) and no image elsewhere, else
+    by a hash of each image's path below the source, so that adding images moves none to another split. `skipped` maps
+    names of unusable images to their problems."""
 
     def __init__(
         self, source: str, items: list, index_items: MakeRows, read: Read, size: int, cache_dir: str,
@@ -119,13 +127,18 @@ class IndexedImages:
     def split(self, name: str) -> IndexedSplit:
         if name not in ("train", "validation"):
             raise LanternError(f"{self.source} has no split {name!r}; use train or validation")
-        paths, problems = _paths_below(self.source, self.rows["name"]), self.rows["problem"]
-        in_split = [(_hash_fraction(path) < self.validation_share) == (name == "validation") for path in paths]
-        chosen = [index for index, problem in enumerate(problems) if in_split[index] and not problem]
+        splits, problems = self._splits(_paths_below(self.source, self.rows["name"])), self.rows["problem"]
+        chosen = [index for index, problem in enumerate(problems) if splits[index] == name and not problem]
         if not chosen:
             raise LanternError(f"no image of {self.source} falls into {name}; add images or set data.validation_share")
-        key = cache_key(self.fingerprint, name, self.validation_share, "by path")
+        key = cache_key(self.fingerprint, name, self.validation_share, "by folder or path")
         return IndexedSplit(self.rows.select(chosen), self.read, self.size, key)
+
+    def _splits(self, paths: Sequence[str]) -> list[str]:
+        folders = {path.split(os.sep)[0] for path in paths}
+        if folders <= FOLDERS.keys() and len({FOLDERS[folder] for folder in folders}) == 2:
+            return [FOLDERS[path.split(os.sep)[0]] for path in paths]
+        return ["validation" if _hash_fraction(path) < self.validation_share else "train" for path in paths]
 
 
 def report_skipped(skipped: Mapping[str, str], total: int, source: str, path: Path) -> None:

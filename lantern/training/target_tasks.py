@@ -2,6 +2,7 @@
 Token embeddings and head are initialised from the tokenizer's codebook, so that similar codes start similar."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from torch import Tensor, nn
 
 from lantern.continuous.continuous_transformer import ContinuousTransformer
 from lantern.continuous.target import transformer_of
+from lantern.data.splits import Splits
 from lantern.errors import LanternError
 from lantern.identity import DIGITS
 from lantern.models.checkpoints import load_strictly, load_weights, save_weights, weights_hash
-from lantern.models.conditioners import SCENE_WORDS
+from lantern.models.conditioners import SCENE_WORDS, words_of
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import (
     conditioner_of,
@@ -39,18 +41,20 @@ class TargetTask(pl.LightningModule):
     """Batches: {"tokens": [B, L], "caption": B captions}."""
 
     def __init__(
-        self, architecture: dict[str, Any], vocabulary: Sequence[str] | None, word_seed: int, tokenizer: str, lr: float,
+        self, architecture: dict[str, Any], vocabulary: Sequence[str], word_seed: int, tokenizer: str, lr: float,
         muon_lr: float, weight_decay: float, caption_dropout: float, seed: int, start_from: str | None = None,
     ) -> None:  # fmt: skip
-        """`architecture`: the transformer's arguments without vocab_size; `vocabulary`: the words of captions, by
-        default those of the embedded scenes; `tokenizer`: its weights folder; `start_from`: the weights folder of a
-        target of the same architecture to train further."""
+        """`architecture`: the transformer's arguments without vocab_size; `vocabulary`: the words of captions;
+        `tokenizer`: its weights folder; `start_from`: the weights folder of a target of the same architecture to train
+        further, whose words are kept where they contain these."""
         super().__init__()
         images = load_tokenizer(tokenizer)
         codebook = images.codebook
+        state, config = ({}, {}) if start_from is None else load_weights(start_from)
+        known = config.get("vocabulary", [])
         self.config = {
             "architecture": architecture | {"vocab_size": len(codebook)},
-            "vocabulary": list(vocabulary or SCENE_WORDS),
+            "vocabulary": known if set(vocabulary) <= set(known) else list(vocabulary),
             "word_seed": word_seed,
             "tokens_hash": tokens_hash(images),
         }
@@ -60,8 +64,7 @@ class TargetTask(pl.LightningModule):
         if start_from is None:
             start_from_codebook(self.transformer, codebook, step_generator(seed, 0))
         else:
-            state, config = load_weights(start_from)
-            config |= {"tokens_hash": config.get("tokens_hash", self.config["tokens_hash"])[:DIGITS]}
+            config = config | {"tokens_hash": config.get("tokens_hash", self.config["tokens_hash"])[:DIGITS]}
             if other := [name for name in MEANING if config.get(name, self.config[name]) != self.config[name]]:
                 raise LanternError(
                     f"task.start_from={start_from} was trained with other {' and '.join(map(MEANING.get, other))}; "
@@ -106,6 +109,12 @@ class TargetTask(pl.LightningModule):
         noticeably."""
         state = {name: value.half() for name, value in self.transformer.state_dict().items()}
         save_weights(folder, state, self.config)
+
+
+def words_of_data(images: Splits) -> list[str]:
+    """The words of all captions, of training and validation: the embedded scenes' in their own order, others sorted."""
+    words = words_of(chain(images.split("train").captions, images.split("validation").captions))
+    return list(SCENE_WORDS) if words <= set(SCENE_WORDS) else sorted(words)
 
 
 @torch.no_grad()

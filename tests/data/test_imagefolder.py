@@ -36,6 +36,26 @@ def test_good_images_are_split_once_and_bad_ones_are_listed(tmp_path):
     assert (train[0]["image"] == [255, 0, 0]).all()
 
 
+@pytest.mark.parametrize(("folders", "counts"), [
+    (["train", "val"], (2, 1)), (["train", "validation"], (2, 1)), (["train", "valid", "dev"], (2, 2)),
+    (["train", "test"], None), (["train"], None), (["train", "val", "more"], None),
+])  # fmt: skip
+def test_folders_named_train_and_validation_are_the_splits(folders, counts, tmp_path):
+    """Catches validation images that are trained on: those of a folder val, taken into both splits by their hashes."""
+    for folder in folders:
+        place = tmp_path / "images" / folder / "n01440764"
+        place.mkdir(parents=True)
+        folder_of(place, [f"{folder}{i}.png" for i in range(2 if folder == "train" else 1)])
+    data = opened_folder(tmp_path / "images", tmp_path, validation_share=0.0)
+    if counts is None:
+        with pytest.raises(LanternError, match="falls into validation"):
+            data.split("validation")
+        return
+    train, validation = data.split("train").captions, data.split("validation").captions
+    assert (len(train), len(validation)) == counts
+    assert all(caption.startswith("caption of train") for caption in train)
+
+
 def test_metadata_gives_captions_and_a_broken_line_is_named(tmp_path):
     images = tmp_path / "images"
     (images / "sub").mkdir(parents=True)
@@ -178,6 +198,15 @@ def test_a_folder_is_the_class_of_its_images(names, numbers, tmp_path):
     data = opened_folder(write_classes(tmp_path / "images", names), tmp_path, num_classes=1000, validation_share=0.0)
     assert data.split("train").captions == [number for _, number in sorted(zip(names, numbers, strict=True))]
     assert data.skipped == {}
+
+
+def test_a_flat_folder_of_validation_images_is_no_class(tmp_path):
+    """ImageNet as it is unpacked: its validation images lie in no class folders, and classes keep their numbers."""
+    write_classes(tmp_path / "images" / "train", ["n01440764", "n15075141"])
+    write_classes(tmp_path / "images", ["val"])
+    data = opened_folder(tmp_path / "images", tmp_path, num_classes=1000)
+    assert data.split("train").captions == ["0", "999"]
+    assert set(data.skipped.values()) == {"no caption"}
 
 
 def test_folders_are_no_captions_of_a_model_that_reads_texts(tmp_path):

@@ -46,12 +46,12 @@ class MemorySplits:
 
 
 def target_task(weights: Path, seed: int = 0, **others: object) -> TargetTask:
-    """others: TargetTask's start_from."""
+    """others: TargetTask's vocabulary and start_from."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return TargetTask(
-            ARCHITECTURE, VOCABULARY, word_seed=0, tokenizer=str(weights / "tokenizer"), lr=1e-2, muon_lr=1e-2,
-            weight_decay=0.01, caption_dropout=0.3, seed=seed, **others,
+            ARCHITECTURE, word_seed=0, tokenizer=str(weights / "tokenizer"), lr=1e-2, muon_lr=1e-2,
+            weight_decay=0.01, caption_dropout=0.3, seed=seed, **({"vocabulary": VOCABULARY} | others),
         )  # fmt: skip
 
 

@@ -74,12 +74,9 @@ def test_the_hash_of_the_data_is_that_of_its_captions():
     assert four == again != five
 
 
-COMMANDS = [("train.py", "target", "give 'task.vocabulary=["), ("lantern/training/prepare.py", "drafter", "zebra")]
-
-
-@pytest.mark.parametrize(("command", "task", "remedy"), COMMANDS)
+@pytest.mark.parametrize("command", ["train.py", "lantern/training/prepare.py"])
 def test_captions_of_other_words_end_a_training_and_its_preparation_before_images_are_encoded(
-    command, task, remedy, refused, tmp_path, monkeypatch
+    command, refused, tmp_path, monkeypatch
 ):
     write_tiny_weights(tmp_path / "weights")
     write_captioned_scenes(tmp_path / "images", 8)
@@ -87,9 +84,8 @@ def test_captions_of_other_words_end_a_training_and_its_preparation_before_image
         file.write_text(f"a zebra and {file.stem}")
     monkeypatch.setattr(tokens, "encode", lambda *_: pytest.fail("images are encoded"))
     said = refused(
-        command, f"task={task}", "data=imagefolder", f"data.folder={tmp_path}/images", "data.num_workers=1",
+        command, "data=imagefolder", f"data.folder={tmp_path}/images", "data.num_workers=1",
         f"paths.weights={tmp_path}/weights", f"paths.cache_dir={tmp_path}/cache", f"paths.runs={tmp_path}/runs",
         "data.validation_share=0.4",
     )  # fmt: skip
     assert "'zebra'" in said
-    assert remedy in said

@@ -7,6 +7,7 @@ from support.tiny_tasks import MemorySplits, drafter_task, fit, target_task
 
 from lantern.errors import LanternError
 from lantern.models.checkpoints import load_weights, save_weights
+from lantern.models.conditioners import SCENE_WORDS
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer, tokens_hash
 from lantern.sampling import Sampling
 from lantern.training.drafter.drafter_task import DrafterTask
@@ -16,6 +17,7 @@ from lantern.training.drafter.teacher_forcing import (
     head_by_autograd,
     target_features,
 )
+from lantern.training.target_tasks import words_of_data
 
 
 @pytest.mark.parametrize(("made", "precision"), [("target", "32-true"), ("drafter", "32-true"), ("target", "64-true")])
@@ -87,6 +89,21 @@ def test_a_target_is_trained_further_on_its_own_tokens_and_image_size_only(weigh
     save_weights(tmp_path / "other", load_weights(tmp_path / "target")[0], task.config | {"tokens_hash": "0"})
     with pytest.raises(LanternError, match=r"task\.start_from=.*other was trained with other tokens"):
         target_task(weights, start_from=str(tmp_path / "other"))
+
+
+def test_a_target_reads_the_words_of_its_data(weights, tmp_path):
+    """Catches words in another order than those of a target that is trained further, whose vectors would be swapped."""
+    data = MemorySplits(4)  # words of scenes
+    assert words_of_data(data) == list(SCENE_WORDS)
+    data.captions = ["noto bee", "a Bee on wood"] * 2
+    words = words_of_data(data)
+    assert words == ["a", "bee", "noto", "on", "wood"]
+    first = target_task(weights, vocabulary=words)
+    first.export(tmp_path / "target")
+    further = {"start_from": str(tmp_path / "target")}
+    assert target_task(weights, vocabulary=["wood", "noto"], **further).config["vocabulary"] == words
+    with pytest.raises(LanternError, match="other words"):
+        target_task(weights, vocabulary=["wood", "zebra"], **further)
 
 
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])

@@ -1,0 +1,48 @@
+"""The folder of emoji: which pictures, in which split, under which captions. Packages are stand-ins."""
+
+import json
+
+import pytest
+
+from lantern.errors import LanternError
+from tools import emoji
+
+
+@pytest.mark.parametrize(("name", "tone"), [
+    ("man-fairy-dark", True), ("man-fairy-medium-light", True), ("hand-light-skin-tone", True), ("mermaid-tone3", True),
+    ("man-fairy", False), ("traffic-light", False), ("flashlight", False),
+])  # fmt: skip
+def test_tones_of_skin_are_left_out(name, tone):
+    assert emoji.is_tone(name, {"man-fairy", "hand", "mermaid", "traffic-light", "flashlight"}) == tone
+
+
+def test_a_picture_held_out_has_its_name_and_its_studio_in_training():
+    studios = list(emoji.STUDIOS)
+    places = {(name, studio): emoji.split_of(name, studio, studios[:count])
+              for count in (1, 2, 6) for name in map(str, range(200)) for studio in studios[:count]}  # fmt: skip
+    held_out = [key for key, split in places.items() if split == "validation"]
+    assert 30 < len(held_out) < 90
+    assert len({name for name, _ in held_out}) == len(held_out)
+    assert {studio for _, studio in held_out} == set(studios)
+
+
+def test_pictures_have_names_as_captions(tmp_path, monkeypatch, capsys):
+    def icons(package, *_):
+        names = ["bee", "red-apple"] + ["bee-dark"] * (package == "noto")
+        return {"icons": {name: {"body": name} for name in names}, "width": 8, "height": 8}
+
+    monkeypatch.setattr(emoji, "fetch", icons)
+    monkeypatch.setattr(emoji, "draw", lambda icon, _: icon["body"].encode() if icon["body"] != "bee" else None)
+    monkeypatch.setattr("sys.argv", ["emoji", str(tmp_path)])
+    emoji.main()
+    lines = [json.loads(line) for line in (tmp_path / "metadata.jsonl").read_text().splitlines()]
+    assert {line["caption"] for line in lines} == {f"{studio} red apple" for studio in emoji.STUDIOS}
+    assert all((tmp_path / line["file_name"]).read_text() == "red-apple" for line in lines)
+    assert "6 pictures" in capsys.readouterr().out
+
+
+def test_a_package_of_other_content_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(emoji, "REGISTRY", f"file://{tmp_path}/{{0}}-{{1}}.tgz")
+    (tmp_path / "noto-1.tgz").write_bytes(b"other")
+    with pytest.raises(LanternError, match="noto-1"):
+        emoji.fetch("noto", "1", "3e918d88fc945c0b")

@@ -1,0 +1,112 @@
+"""A second world, which nobody here drew: emoji of six studios, as packages of the npm registry hold them, drawn into a
+folder of images with captions like any user's: `python -m tools.emoji my_emoji`. Needs `pip install resvg-py`."""
+
+import argparse
+import hashlib
+import io
+import json
+import re
+import sys
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+from lantern.errors import LanternError
+
+REGISTRY = "https://registry.npmjs.org/@iconify-json/{0}/-/{0}-{1}.tgz"
+STUDIOS = {  # word of the captions: package, version, the first digits of its SHA-256, licence
+    "noto": ("noto", "1.2.9", "3e918d88fc945c0b", "Apache 2.0, Google"),
+    "blob": ("noto-v1", "1.2.5", "2bf62c26c2c2884a", "Apache 2.0, Google"),
+    "fluent": ("fluent-emoji", "1.2.7", "8044210dbf11e016", "MIT, Microsoft"),
+    "flat": ("fluent-emoji-flat", "1.2.6", "7d064769dee69081", "MIT, Microsoft"),
+    "twemoji": ("twemoji", "1.2.5", "19046dff7d8707ce", "CC BY 4.0, Twitter"),
+    "emojione": ("emojione", "1.2.3", "26a14f44284407e8", "CC BY 4.0, JoyPixels"),
+}  # fmt: skip
+SIZE = 128
+BOX = {"left": 0, "top": 0, "width": 16, "height": 16}  # of an icon, as Iconify's format has it by default
+MARGIN = 1 / 16  # of a picture's width, left white around it
+HELD_OUT = 0.3  # of the names that three studios or more have drawn: one of their pictures is kept for validation
+
+
+def fetch(package: str, version: str, sha256: str) -> dict:
+    """The icons of a package: {"icons": {name: {"body": SVG, …}}, "width", "height"}."""
+    address = REGISTRY.format(package, version)
+    with urlopen(address, timeout=60) as answer:
+        content = answer.read()
+    if not hashlib.sha256(content).hexdigest().startswith(sha256):
+        raise LanternError(f"{address} is not the file that was tried; compare its licence and pictures, then its hash")
+    with tarfile.open(fileobj=io.BytesIO(content)) as files:
+        return json.load(files.extractfile("package/icons.json"))
+
+
+def draw(icon: dict, icons: dict) -> bytes | None:
+    """The PNG of an icon; None of one that the library cannot draw."""
+    import resvg_py
+
+    left, top, width, height = (icon.get(key, icons.get(key, default)) for key, default in BOX.items())
+    across, down = MARGIN * width, MARGIN * height
+    box = f"{left - across} {top - down} {width + 2 * across} {height + 2 * down}"
+    head = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    svg = f'<svg {head} width="{SIZE}" height="{SIZE}" viewBox="{box}">{icon["body"]}</svg>'
+    try:
+        return bytes(resvg_py.svg_to_bytes(svg_string=svg, background="#ffffff", width=SIZE, height=SIZE))
+    except BaseException as error:  # a panic of its Rust is no Exception
+        if type(error).__name__ == "PanicException":
+            return None
+        raise
+
+
+def is_tone(name: str, names: Iterable[str]) -> bool:
+    """Whether it is another in one tone of skin: "man-fairy-dark" beside "man-fairy"."""
+    tone = re.search(r"-tone|-skin|-(medium-)?(light|dark)$|-medium$", name)
+    return bool(tone) and ("-tone" in name or "-skin" in name or name[: tone.start()] in names)
+
+
+def split_of(name: str, studio: str, studios: list[str]) -> str:
+    """Where a picture belongs: a name that is held out is known from other studios, and the studio from other names."""
+    digest = hashlib.sha256(name.encode()).digest()
+    is_held_out = len(studios) >= 3 and digest[0] < 256 * HELD_OUT and studio == studios[digest[1] % len(studios)]
+    return "validation" if is_held_out else "train"
+
+
+def pictures() -> Iterator[tuple[str, str, bytes]]:
+    """Place, caption and PNG of each. Variants in other tones of skin, a third of all, are left out."""
+    packages = {studio: fetch(*package[:3]) for studio, package in STUDIOS.items()}
+    by_name: dict[str, list[str]] = {}
+    for studio, icons in packages.items():
+        for name in icons["icons"]:
+            if not is_tone(name, icons["icons"]):
+                by_name.setdefault(name, []).append(studio)
+    for name, studios in sorted(by_name.items()):
+        for studio in studios:
+            icons = packages[studio]
+            place = f"{split_of(name, studio, studios)}/{studio}/{name}.png"
+            if png := draw(icons["icons"][name], icons):
+                yield place, f"{studio} {name.replace('-', ' ')}", png
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    lines = []
+    for place, caption, png in pictures():
+        path = folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png)
+        lines.append(json.dumps({"file_name": place, "caption": caption}))
+    (folder / "metadata.jsonl").write_text("\n".join(lines) + "\n")
+    licences = [
+        f"{studio}: {package} {version} of the npm registry, {licence}"
+        for studio, (package, version, _, licence) in STUDIOS.items()
+    ]
+    (folder / "LICENCES.txt").write_text("\n".join(licences) + "\n")
+    print(f"{len(lines)} pictures in {folder}, licences in {folder}/LICENCES.txt")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (LanternError, OSError, ImportError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
