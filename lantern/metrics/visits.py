@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from lantern.acceptance.committed import judge_by_own_law
+from lantern.acceptance.exact import Exact
 from lantern.errors import LanternError, is_whole
 from lantern.pipeline import Pipeline
 from lantern.types import PADDING, AcceptanceRule, Drafter, DraftTree, Forward, Proposals, Site, Verdict, Verification
+from lantern.verification.ratio import Ratio
 
 TABLE_SIZE = 1 << 20  # entries of a table [rows, V] worked on at once, so that it stays in a cache
 
@@ -124,12 +127,16 @@ def committed_law(visit: Visit, rule: AcceptanceRule, verification: Verification
         shares, residual = judge(visit.children[None])
         return residual[0].scatter_add(0, visit.children[: shares.shape[1]], shares[0])
     chunk = max(1, TABLE_SIZE // len(p))
-    law, rejected, residual = (torch.zeros_like(p) for _ in range(3))
-    for codes in q.nonzero()[:, 0].split(chunk):  # all first children
-        shares, residuals = judge(codes[:, None])
-        law[codes] = q[codes] * shares[:, 0]
-        rejected[codes] = q[codes] * (1 - shares[:, 0])
-        residual += q[codes] @ residuals
+    if (own := _law_of_first(visit, rule, verification)) is not None:
+        law = torch.minimum(q, own)
+        rejected, residual = q - law, own - law
+    else:
+        law, rejected, residual = (torch.zeros_like(p) for _ in range(3))
+        for codes in q.nonzero()[:, 0].split(chunk):  # all first children
+            shares, residuals = judge(codes[:, None])
+            law[codes] = q[codes] * shares[:, 0]
+            rejected[codes] = q[codes] * (1 - shares[:, 0])
+            residual += q[codes] @ residuals
     if count == 1:
         return law + residual
     codes = _redraw_children(q, rejected, redraws, count)
@@ -139,6 +146,16 @@ def committed_law(visit: Visit, rule: AcceptanceRule, verification: Verification
     scale = rejected.sum() / len(codes) / (1 - shares[:, :1]).clamp(min=torch.finfo(p.dtype).tiny)
     law = law + (scale * torch.cat(residuals)).sum(0)
     return law.scatter_add(0, codes[:, 1:].flatten().clamp(min=0), (scale * shares[:, 1:]).flatten())
+
+
+def _law_of_first(visit: Visit, rule: AcceptanceRule, verification: Verification) -> Tensor | None:
+    """The law [V] that first children are judged against, of a rule by which it is one for all of them."""
+    if type(verification) is Ratio and type(rule) is Exact:
+        return visit.p
+    if type(verification) is Ratio and getattr(type(rule), "judge", None) is judge_by_own_law:
+        depth = torch.full((1,), visit.depth + 1, device=visit.p.device)
+        return rule.law(visit.p[None], visit.q[None], depth)[0]
+    return None
 
 
 @torch.inference_mode()
