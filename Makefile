@@ -5,13 +5,14 @@ RUN ?= runs/demo
 FAULTS ?= 200
 SIZE ?= small
 WEIGHTS_RUN ?= runs/weights
+WORLD_RUN ?= runs/world
 PORT ?= 8123
 SHARE ?= 1
 GPU_RUN ?= runs/gpu
 GPU_INDEX ?= https://pypi.org/simple
 GPU_STAMP := .venv-gpu/.installed-$(shell printf %s "$(GPU_INDEX)" | cksum | cut -d" " -f1)
 
-.PHONY: help env demo look results weights faults gpu test test-full test-portable test-slurm lint
+.PHONY: help env demo look results weights world faults gpu test test-full test-portable test-slurm lint
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +36,10 @@ results: env  ## measure the rows that docs/rows lacks, write the tables of docs
 
 weights: env  ## train all embedded weights again, into runs/weights, in hours (SHARE=0.1: a tenth of the steps of target and drafters); goes on where it was stopped
 	$(PY) -m tools.weights $(WEIGHTS_RUN) --share $(SHARE)
+
+world: env  ## a second world, of emoji: pictures of the npm registry, and models trained on them, into runs/world, in hours
+	$(PY) -m pip install --quiet resvg-py==0.5.0
+	$(PY) -m tools.emoji $(WORLD_RUN)
 
 faults: env  ## disturb trainings, evaluations and extractions at random moments, FAULTS times; goes on where it was stopped
 	OMP_NUM_THREADS=1 $(PY) -m tools.faults --count $(FAULTS)

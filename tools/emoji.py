@@ -1,5 +1,5 @@
 """A second world, which nobody here drew: emoji of six studios, as packages of the npm registry hold them, drawn into a
-folder of images with captions like any user's: `python -m tools.emoji my_emoji`. Needs `pip install resvg-py`."""
+folder of images with captions like any user's, and the models trained on it: `make world`. Drawing needs resvg-py."""
 
 import argparse
 import hashlib
@@ -13,6 +13,9 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from lantern.errors import LanternError
+from lantern.runtime.files import replace_text
+from lantern.runtime.home import override
+from tools.weights import STEM, run
 
 REGISTRY = "https://registry.npmjs.org/@iconify-json/{0}/-/{0}-{1}.tgz"
 STUDIOS = {  # word of the captions: package, version, the first digits of its SHA-256, licence
@@ -23,6 +26,7 @@ STUDIOS = {  # word of the captions: package, version, the first digits of its S
     "twemoji": ("twemoji", "1.2.5", "19046dff7d8707ce", "CC BY 4.0, Twitter"),
     "emojione": ("emojione", "1.2.3", "26a14f44284407e8", "CC BY 4.0, JoyPixels"),
 }  # fmt: skip
+PROMPTS, LAST = "held_out.txt", "metadata.jsonl"  # in the folder of pictures; the last one is written last
 SIZE = 128
 BOX = {"left": 0, "top": 0, "width": 16, "height": 16}  # of an icon, as Iconify's format has it by default
 MARGIN = 1 / 16  # of a picture's width, left white around it
@@ -86,23 +90,53 @@ def pictures() -> Iterator[tuple[str, str, bytes]]:
                 yield place, f"{studio} {name.replace('-', ' ')}", png
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+def write_pictures(folder: Path) -> None:
+    """All pictures with their captions; the licences beside them; the captions that are held out, as prompts."""
     lines = []
     for place, caption, png in pictures():
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(png)
-        lines.append(json.dumps({"file_name": place, "caption": caption}))
-    (folder / "metadata.jsonl").write_text("\n".join(lines) + "\n")
+        lines.append({"file_name": place, "caption": caption})
+    held_out = [line["caption"] for line in lines if line["file_name"].startswith("validation/")]
     licences = [
         f"{studio}: {package} {version} of the npm registry, {licence}"
         for studio, (package, version, _, licence) in STUDIOS.items()
     ]
-    (folder / "LICENCES.txt").write_text("\n".join(licences) + "\n")
-    print(f"{len(lines)} pictures in {folder}, licences in {folder}/LICENCES.txt")
+    replace_text(folder / "LICENCES.txt", "\n".join(licences) + "\n")
+    replace_text(folder / PROMPTS, "\n".join(held_out) + "\n")
+    replace_text(folder / LAST, "".join(json.dumps(line) + "\n" for line in lines))
+    print(f"{len(lines)} pictures in {folder}, {len(held_out)} of them held out")
+
+
+def parts(pictures: Path) -> dict[str, tuple[str, ...]]:
+    """Settings of `train.py` by part, as of tools.weights: nothing in them knows emoji but the folder."""
+    data = "data=imagefolder", override("data.folder", pictures)
+    return {
+        STEM: ("task=tokenizer", *data, "trainer.max_steps=4000", "trainer.val_check_interval=4000"),
+        "tokenizer": ("task=decoder", *data, f"task.start_from=${{paths.weights}}/{STEM}"),
+        "target": (
+            "task=target", *data, "task.architecture.num_layers=8", "task.architecture.prefix_len=12",
+            "trainer.max_time=null", "trainer.max_steps=4000",
+        ),
+        "drafter": (
+            "task=drafter_self", *data, "recipe=layered", "recipe.unroll_from=0.5", "samples.num_images=4096",
+            "trainer.max_time=null", "trainer.max_steps=6000", "trainer.val_check_interval=1000",
+        ),
+    }  # fmt: skip
+
+
+def main() -> None:
+    """python -m tools.emoji <folder>; pictures and weights go into folders of it, and a stopped command goes on."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--pictures-only", action="store_true", help="trains nothing")
+    given = parser.parse_args()
+    folder = given.folder.resolve()
+    if not (folder / "pictures" / LAST).is_file():
+        write_pictures(folder / "pictures")
+    if not given.pictures_only:
+        print(run(folder, parts(folder / "pictures")))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from lantern.cli.composing import composed
 from lantern.errors import LanternError
+from lantern.runtime.home import CONFIG_FOLDER
 from tools import emoji
 
 
@@ -33,12 +35,21 @@ def test_pictures_have_names_as_captions(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(emoji, "fetch", icons)
     monkeypatch.setattr(emoji, "draw", lambda icon, _: icon["body"].encode() if icon["body"] != "bee" else None)
-    monkeypatch.setattr("sys.argv", ["emoji", str(tmp_path)])
+    monkeypatch.setattr("sys.argv", ["emoji", str(tmp_path), "--pictures-only"])
     emoji.main()
-    lines = [json.loads(line) for line in (tmp_path / "metadata.jsonl").read_text().splitlines()]
+    pictures = tmp_path / "pictures"
+    lines = [json.loads(line) for line in (pictures / "metadata.jsonl").read_text().splitlines()]
     assert {line["caption"] for line in lines} == {f"{studio} red apple" for studio in emoji.STUDIOS}
-    assert all((tmp_path / line["file_name"]).read_text() == "red-apple" for line in lines)
+    assert all((pictures / line["file_name"]).read_text() == "red-apple" for line in lines)
     assert "6 pictures" in capsys.readouterr().out
+    emoji.main()  # nothing is drawn again
+    assert capsys.readouterr().out == ""
+
+
+def test_every_part_is_a_training_of_train_py(tmp_path):
+    for name, settings in emoji.parts(tmp_path / "my pictures").items():
+        composed(CONFIG_FOLDER, "train", settings)
+        assert any(given.startswith("task=") for given in settings), name
 
 
 def test_a_package_of_other_content_is_refused(tmp_path, monkeypatch):
