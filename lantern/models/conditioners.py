@@ -12,12 +12,16 @@ SCENE_WORDS = (  # of the embedded scenes' captions: the default vocabulary
     "a", "on", "clouds", "wood", "marble", "grass", "sand", "water", "stone", "fabric", "sphere", "cube", "cone",
     "ring", "red", "yellow", "green", "blue", "purple", "white", "black",
 )  # fmt: skip
-WORDS_SHOWN = 20  # of unknown ones
+WORDS_SHOWN = 24  # of many
 log = logging.getLogger(__name__)
 
 
 def words_of(captions: Iterable[str]) -> set[str]:
     return {word for caption in captions for word in caption.lower().split()}
+
+
+def _shown(words: Sequence[str]) -> str:
+    return " ".join(words[:WORDS_SHOWN]) + (f" … ({len(words)} in all)" if len(words) > WORDS_SHOWN else "")
 
 
 class WordFeatures:
@@ -42,20 +46,23 @@ class WordFeatures:
 
     def check(self, captions: Iterable[str]) -> None:
         if unknown := sorted(words_of(captions) - self.words.keys()):
-            shown = ", ".join(map(repr, unknown[:WORDS_SHOWN])) + (" …" if len(unknown) > WORDS_SHOWN else "")
-            raise LanternError(f"{len(unknown)} unknown words: {shown}; this model knows {' '.join(self.words)}")
+            raise LanternError(f"{len(unknown)} unknown words: {_shown([*map(repr, unknown)])}; {self._known}")
 
     def _indices(self, prompt: str) -> list[int]:
         words = prompt.lower().split()
         unknown = [word for word in words if word not in self.words]
         if unknown:
-            raise LanternError(f"unknown word {unknown[0]!r} in {prompt!r}; this model knows {' '.join(self.words)}")
+            raise LanternError(f"unknown word {unknown[0]!r} in {prompt!r}; {self._known}")
         if not words:
             raise LanternError(f"prompt {prompt!r} has no words; this model reads 1 to {self.length}")
         if len(words) > self.length:
             told = "%r has %d words; those behind the first %d are cut, and so are those of other long prompts"
             self._warn(told, prompt, len(words), self.length)
         return [self.words[word] for word in words[: self.length]]
+
+    @property
+    def _known(self) -> str:
+        return f"this model knows {_shown(list(self.words))}; give prompts of these words"
 
 
 class ClassLabels:
