@@ -23,6 +23,7 @@ SETTINGS = {  # temperature, top-k, top-p, strength of guidance
     "llamagen_t2i_stage2": (1.0, 1000, 1.0, 7.5),
     "lumina_mgpt": (1.0, 2000, 1.0, 3.0),
     "lumina_mgpt2": (1.0, 4096, 1.0, 4.0),
+    "x_omni": (1.0, 0, 1.0, 1.0),
 }
 CONTINUOUS = {"scenes_continuous"}  # draws no codes
 

@@ -55,6 +55,16 @@ def test_emu_35_reads_its_templates_by_the_words_of_its_lists(loaded):
     assert text("e\u0301").input_ids == text("\u00e9").input_ids
 
 
+@pytest.mark.parametrize("family", [FAMILIES["x_omni"]], ids=str)
+def test_x_omni_reads_the_grid_between_its_image_tokens(loaded):
+    """Its unconditional row is what follows the prompt. Catches a prompt in a template, which it has none of."""
+    text = tokenizer_of(loaded)
+    (prefix,) = loaded.target.prompts([PROMPT])
+    grid = [*text.convert_tokens_to_ids(["<SOM>", "4", "4", "<IMAGE>"])]
+    assert prefix.unconditional == grid
+    assert prefix.conditional == [*text(PROMPT).input_ids, *grid]
+
+
 def tokenizer_of(loaded: Loaded) -> PreTrainedTokenizerBase:
     return loaded.target.prompts.tokenizer
 
