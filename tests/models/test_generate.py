@@ -5,7 +5,7 @@ import lantern
 # isort: split
 import pytest
 import torch
-from support.families import FAMILIES, LENGTH, SIDE, Loaded, pipeline_of
+from support.families import FAMILIES, LENGTH, PIXELS, SIDE, Loaded, pipeline_of
 from support.own_generate import own_tokens
 from transformers import GlmImageProcessor, PreTrainedTokenizerBase
 from transformers.models.glm_image.image_processing_pil_glm_image import GlmImageImageProcessorPil
@@ -92,7 +92,7 @@ def test_glm_images_prefix_is_that_of_its_own_processor(loaded):
     assert ours == theirs.replace("<sop>1616<eop>", "<sop>22<eop>")
 
 
-@pytest.mark.parametrize("name", ["janus_pro", "glm_image", "anole"])
+@pytest.mark.parametrize("name", ["janus_pro", "glm_image", "anole", "lumina_mgpt2", "emu35", "x_omni"])
 def test_a_model_that_is_loaded_already_is_wrapped_as_it_is(name, load):
     """Without a copy of its weights, and without a change to it. Catches the sizes of the yaml in place of its own."""
     loaded = load(FAMILIES[name])
@@ -105,7 +105,11 @@ def test_a_model_that_is_loaded_already_is_wrapped_as_it_is(name, load):
     if name == "anole":
         sizes = {**loaded.family.changes["tokenizer"], "file": "vqgan.ckpt", "checkpoint": str(loaded.folder)}
         given += [f"model.image_size={2 * SIDE}", *(f"++model.tokenizer.{key}={value}" for key, value in sizes.items())]
-    wrapped = lantern.wrap(model, text, None if name != "anole" else name, given)
+    if name in ("lumina_mgpt2", "emu35", "x_omni"):
+        changes = {**loaded.family.changes, "image_size": PIXELS[name] * SIDE}
+        given += [f"model.{key}={value}" for key, value in changes.items() if key not in ("geometry", "cfg_scale")]
+        given += [f"sampling.cfg_scale={loaded.target.cfg_scale}"]
+    wrapped = lantern.wrap(model, text, None if name in ("janus_pro", "glm_image") else name, given)
     expected = pipeline_of(loaded, "drafter=none").generate([PROMPT], [image_seed(0, PROMPT, 0)], 1).tokens
     assert torch.equal(wrapped.generate([PROMPT], method="jacobi").tokens, expected)
     shared = {weight.data_ptr() for weight in model.parameters()}
