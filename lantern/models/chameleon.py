@@ -14,7 +14,6 @@ from torch import Tensor
 from transformers import ChameleonConfig, ChameleonForConditionalGeneration
 
 from lantern.models.checkpoints import build_model, read_weights
-from lantern.models.hf.code_colors import code_colors
 from lantern.models.hf.pretrained import Pretrained, load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, fixed, id_of
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
@@ -29,10 +28,10 @@ class ChameleonVQGAN(VQTokenizer):
 
     def __init__(
         self, channels: int = 128, multipliers: Sequence[int] = (1, 1, 2, 2, 4), num_res_blocks: int = 2,
-        z_channels: int = 256, codebook_size: int = 8192, code_dim: int = 256,
+        z_channels: int = 256, codebook_size: int = 8192, code_dim: int = 256, attends: bool = False,
     ) -> None:  # fmt: skip
         sizes = codebook_size, code_dim, z_channels, num_res_blocks
-        super().__init__(channels, multipliers, multipliers, *sizes, attends=False)
+        super().__init__(channels, multipliers, multipliers, *sizes, attends=attends)
 
     @property
     def codebook(self) -> Tensor:  # [V, C]
@@ -57,7 +56,7 @@ RENAMED = {
     ".mid.block_2.": ".mid.2.",
 }
 CODES_PER_SIZE = 2  # a unit of Lumina's size tokens is 32 pixels, a code 16
-SIZE_PIXELS, CODE_PIXELS = 32, 8  # of Lumina-mGPT 2.0
+LUMINA2_CODES_PER_SIZE = 4  # whose code is 8
 LUMINA2_NAMES = "<racm3:break>", "<reserved08799>"  # of the image's begin, and of the end of its rows
 LUMINA2_SIZES = 8800  # number of the reserved token of size 0
 
@@ -115,25 +114,24 @@ def load_lumina(
 
 
 def load_lumina2(
-    checkpoint: str, codebook: str | None = None, image_size: int = 768, first_code: int = 155000,
-    num_codes: int = 16384, separator: str = "<reserved08706>", prefix_len: int = 192, geometry: dict | None = None,
-    cfg_scale: float = 4.0, dtype: str = "auto", device: str = "auto",
+    checkpoint: str, tokenizer: ChameleonVQGAN, image_size: int = 768, first_code: int = 155000,
+    separator: str = "<reserved08706>", prefix_len: int = 192, geometry: dict | None = None, cfg_scale: float = 4.0,
+    dtype: str = "auto", device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
-    """Lumina-mGPT 2.0: the order of tokens is its predecessor's. codebook: MoVQGAN's file, as of code_colors;
-    first_code: the token id of code 0; separator: the token behind the prompt."""
-    check_image_size(image_size, SIZE_PIXELS)
+    """Lumina-mGPT 2.0: the order of tokens is its predecessor's. first_code: the token id of code 0; separator: the
+    token behind the prompt."""
+    check_image_size(image_size, LUMINA2_CODES_PER_SIZE * tokenizer.downsampling)
     model, text, made_of = _load(checkpoint, geometry, dtype, device)
-    size = f"<reserved{LUMINA2_SIZES + image_size // SIZE_PIXELS:05d}>"
+    side = image_size // tokenizer.downsampling
+    size = f"<reserved{LUMINA2_SIZES + side // LUMINA2_CODES_PER_SIZE:05d}>"
     image, row_end, end, units = (id_of(text, name) for name in (*LUMINA2_NAMES, separator, size))
     after, before = [image, units, units], []
     if text:  # whose begin is its end where it has no other
         before = [text.eos_token_id if text.bos_token_id is None else text.bos_token_id]
     prompts = PromptIds(text, prefix_len, before, [end, *after], fixed(after), _template(image_size))
-    codes, embed = slice(first_code, first_code + num_codes), model.model.embed_tokens.weight
+    codes, embed = slice(first_code, first_code + len(tokenizer.codebook)), model.model.embed_tokens.weight
     vocabulary = ImageVocabulary(embed[codes], model.lm_head.weight[codes].clone(), row_end=embed[row_end])
-    side = image_size // CODE_PIXELS
-    images = code_colors(codebook, vocabulary.embed, (side, side))
-    return HuggingFaceTarget(model.model, vocabulary, prompts, images, (side, side), cfg_scale, made_of)
+    return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, (side, side), cfg_scale, made_of)
 
 
 def _template(image_size: int) -> str:

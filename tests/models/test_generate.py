@@ -5,7 +5,7 @@ import lantern
 # isort: split
 import pytest
 import torch
-from support.families import FAMILIES, LENGTH, PIXELS, SIDE, Loaded, pipeline_of
+from support.families import FAMILIES, LENGTH, SIDE, Loaded, pipeline_of
 from support.own_generate import own_tokens
 from transformers import GlmImageProcessor, PreTrainedTokenizerBase
 from transformers.models.glm_image.image_processing_pil_glm_image import GlmImageImageProcessorPil
@@ -102,13 +102,13 @@ def test_a_model_that_is_loaded_already_is_wrapped_as_it_is(name, load):
     given = [f"model.prefix_len={LENGTH}", "dtype=float32", "device=cpu"]
     if name == "glm_image":
         given += [f"model.image_size={32 * SIDE}", "model.preview_side=2", "sampling.cfg_scale=2"]
-    if name == "anole":
+    if name in ("anole", "lumina_mgpt2"):
         sizes = {**loaded.family.changes["tokenizer"], "file": "vqgan.ckpt", "checkpoint": str(loaded.folder)}
         given += [f"model.image_size={2 * SIDE}", *(f"++model.tokenizer.{key}={value}" for key, value in sizes.items())]
-    if name in ("lumina_mgpt2", "emu35", "x_omni"):
-        changes = {**loaded.family.changes, "image_size": PIXELS[name] * SIDE}
-        given += [f"model.{key}={value}" for key, value in changes.items() if key not in ("geometry", "cfg_scale")]
-        given += [f"sampling.cfg_scale={loaded.target.cfg_scale}"]
+    if name in ("emu35", "x_omni"):
+        given += [f"model.image_size={16 * SIDE}", f"sampling.cfg_scale={loaded.target.cfg_scale}"]
+    own = {key: loaded.family.changes[key] for key in ("first_code", "num_codes") if key in loaded.family.changes}
+    given += [f"model.{key}={value}" for key, value in own.items()]
     wrapped = lantern.wrap(model, text, None if name in ("janus_pro", "glm_image") else name, given)
     expected = pipeline_of(loaded, "drafter=none").generate([PROMPT], [image_seed(0, PROMPT, 0)], 1).tokens
     assert torch.equal(wrapped.generate([PROMPT], method="jacobi").tokens, expected)

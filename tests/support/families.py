@@ -44,18 +44,13 @@ from lantern.models.hf.emu35 import WORDS as EMU35_WORDS
 from lantern.models.hf.families import EMU3_NAMES, JANUS_NAMES, LIQUID_NAMES, LIQUID_UNCONDITIONAL, SIMPLEAR_NAMES
 from lantern.models.hf.target import HuggingFaceTarget
 from lantern.models.hf.x_omni import XOmniConfig, XOmniForImages
+from lantern.models.movqgan import MoVQGAN
 from lantern.pipeline import Pipeline, pipelines
 
 PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
 WORDS = ["a", "red", "blue", "sphere", "ring", "on", "wood", "sand", "an", "image", "of", "generate", "according", "to"]
 WORDS += [*"0123456789*.,:", "<unk>"]
-PIXELS = {
-    "glm_image": 32,
-    "simplear": 16,
-    "emu35": 16,
-    "x_omni": 16,
-    "lumina_mgpt2": 8,
-}  # of a code's side; of the others 2
+PIXELS = {"glm_image": 32, "simplear": 16, "emu35": 16, "x_omni": 16}  # of a code's side; of the others 2
 SIDE, LENGTH, CODES = 4, 32, 24  # every tiny image has 4 x 4 codes of 24, behind up to 32 ids
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 BODY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2} | HEADS
@@ -185,9 +180,11 @@ def make_lumina(folder: Path) -> PreTrainedModel:
 
 
 def make_lumina2(folder: Path) -> PreTrainedModel:
-    """As released, without a begin of its own, and with the image tokenizer's codebook in a file."""
+    """As released, without a begin of its own."""
+    torch.manual_seed(3)
+    averages = {"ema_decoder.num_updates": torch.tensor(3), "loss.logvar": torch.zeros(1)}
+    torch.save(MoVQGAN(**VQGAN).state_dict() | averages, folder / "vqgan.ckpt")
     torch.manual_seed(0)
-    torch.save({"quantize.embedding.weight": torch.randn(CODES, 4)}, folder / "movqgan.ckpt")
     model = ChameleonForConditionalGeneration(ChameleonConfig(vocabulary_map={}, **LUMINA2))
     save(model, folder, LUMINA2_SPECIAL)
     save_text_tokenizer(folder, LUMINA2_SPECIAL, eos_token="<end>")
@@ -323,7 +320,7 @@ def janus_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) ->
 
 
 WITH_VQGAN = {"geometry": CHAMELEON, "tokenizer": VQGAN}
-LUMINA2_CHANGES = {"geometry": LUMINA2, "first_code": LUMINA2_FIRST, "num_codes": CODES}
+LUMINA2_CHANGES = {"geometry": LUMINA2, "first_code": LUMINA2_FIRST, "tokenizer": VQGAN}
 EMU35_ROW_END = len(EMU35_TEXT) + SPECIAL.index("<|extra_200|>")
 EMU3_CHANGES = {"geometry": EMU3, "negative": "a blue ring of sand"}
 FAMILIES = {

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import read_weights
 
-CODEBOOK = "quantize.embedding.weight"  # its name in the files of MoVQGAN and IBQ tokenizers
+CODEBOOK = "quantize.embedding.weight"  # its name in the files of IBQ tokenizers
 
 
 class CodeColors(nn.Module):
