@@ -20,7 +20,8 @@ class CodeColors(nn.Module):
 
     def decode(self, tokens: Tensor) -> Tensor:  # [B, L] -> [B, 3, H, W]
         if self.colors is None:
-            centred = (self.codebook - self.codebook.mean(0)).float()
+            codebook = self.codebook.float()
+            centred = codebook - codebook.mean(0)
             axes = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -3:]
             projected = centred @ (axes * axes.sum(0).sign())  # of a sign that no library's version decides
             self.colors = (projected / projected.std(0).clamp(min=1e-6) / 4 + 0.5).clamp(0, 1)

@@ -15,14 +15,15 @@ from lantern.models.hf.prompt_format import PromptIds, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 from lantern.models.token_grid import check_image_size
 
-NAMES = "<SOM>", "<IMAGE>", "<MM-Token-0>"  # of the image's begin, of its first token's predecessor, of code 0
+NAMES = "<SOM>", "<IMAGE>", "<MM-Token-0>"  # of the image's begin, of what its codes follow, of code 0
 CODE_PIXELS = 16  # of a code's side
+FILES = "model*.safetensors", "*.json", "*.txt"  # without the diffusion model's, which lie in folders
 UNUSED = "lm_head.", "model.lm_norm.", "image_tokenizer."  # prefixes of weights: what follows words, and encodes images
 
 
 class XOmniConfig(Qwen2Config):
-    """num_mm_adap_layers, num_mm_head_layers: at the two ends, of num_hidden_layers; mm_vocab_size: image tokens, codes
-    first."""
+    """num_mm_adap_layers, num_mm_head_layers: those of num_hidden_layers at the two ends that are for image tokens
+    alone; mm_vocab_size: image tokens, image_vocab_size: those that are codes, which come first."""
 
     model_type = "x-omni"
     num_mm_adap_layers: int = 4
@@ -92,7 +93,9 @@ def load_x_omni(
     """geometry: fields of XOmniConfig."""
     check_image_size(image_size, CODE_PIXELS)
     config = XOmniConfig(**geometry)
-    model, text, made_of = load_pretrained(XOmniForImages, config, checkpoint, dtype, device, ignored=UNUSED)
+    model, text, made_of = load_pretrained(
+        XOmniForImages, config, checkpoint, dtype, device, ignored=UNUSED, files=FILES
+    )
     begin, image, first = (id_of(text, name) for name in NAMES)
     if text and not config.vocab_size == first <= image:
         raise CheckpointError(
