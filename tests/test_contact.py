@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.families import FAMILIES, GLM_IMAGE, LENGTH, SIDE
+from support.families import FAMILIES, GLM_IMAGE, LENGTH, PIXELS, SIDE
 from support.paths import ROOT
 
 GOLDEN = ROOT / "tests" / "golden"
@@ -48,6 +48,21 @@ def test_weights_that_fit_are_decoded_plainly_and_by_a_window(tmp_path):
     assert weights["differences"] == {}
     assert found["decoding"]["equal_tokens"] == len(found["decoding"]["tokens"]) == SIDE**2 + 4
     assert "a window draws 20 of 20 tokens of plain decoding in float32" in said
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["lumina_mgpt2", "emu35", "x_omni"])
+def test_weights_of_a_model_of_its_own_layout_are_all_that_is_expected(name, tmp_path):
+    """Catches names of parts that are not loaded, and a body that its checkpoint names otherwise."""
+    family, folder = FAMILIES[name], tmp_path / "model"
+    folder.mkdir()
+    family.make(folder)
+    changes = {**family.changes, "image_size": PIXELS.get(name, 2) * SIDE, "prefix_len": LENGTH, "checkpoint": folder}
+    if "tokenizer" in changes:
+        changes["tokenizer"] = {"checkpoint": folder, "file": "vqgan.ckpt", **changes["tokenizer"]}
+    _, found = contact(tmp_path, f"model={name}", *leaves(changes, "model"))
+    assert all(weights["read"] and not weights["differences"] for weights in found["weights"])
+    assert found["decoding"]["equal_tokens"] == SIDE**2
 
 
 def test_names_and_shapes_that_differ_are_told_without_loading_the_weights(tmp_path):

@@ -40,6 +40,8 @@ def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
             f"{checkpoint} reads the inputs of layers {list(layers)}, for which the released layout has no names; give "
             "format=ours, or a drafter of a recipe without layers"
         )
+    if network.attention_norm:
+        raise LanternError(f"{checkpoint} is a drafter of Anole's layout, which is only read here; give format=ours")
     embedding = network.embedding(target.embed_weight)
     released = to_released(state, config, embedding, target.num_tokens, target.prefix_len)
     return save_weights(folder, *released, file=TORCH_FILE)

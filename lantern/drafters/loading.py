@@ -174,7 +174,7 @@ def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
 
 def network_of(state: dict[str, Tensor], config: dict, checkpoint: str | Path) -> EagleNetwork:
     """The network of a state dict and config in our names."""
-    optional = ("eps", "embedding_rows", "layers", "adds_layers")
+    optional = ("eps", "embedding_rows", "layers", "adds_layers", "normed")
     return _build(EagleNetwork, SIZES, optional, state, config, checkpoint, EAGLE)
 
 

@@ -1,6 +1,6 @@
-"""Chameleon models (2405.09818) that make images: Anole (2407.06135) and Lumina-mGPT (2408.02657), and their VQGAN.
-Drafting and verification are restricted to the 8,192 image codes of their vocabulary; transformers' own mask of image
-logits is not used."""
+"""Chameleon models (2405.09818) that make images: Anole (2407.06135) and Lumina-mGPT (2408.02657), their VQGAN, and
+Lumina-mGPT 2.0, which has another vocabulary and MoVQGAN's codes. Drafting and verification are restricted to image
+codes; transformers' own mask of image logits is not used."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from transformers import ChameleonConfig, ChameleonForConditionalGeneration
 
 from lantern.models.checkpoints import build_model, read_weights
 from lantern.models.hf.pretrained import Pretrained, load_pretrained
-from lantern.models.hf.prompt_format import PromptIds, fixed
+from lantern.models.hf.prompt_format import PromptIds, fixed, id_of
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.token_grid import check_image_size, check_sides
@@ -28,10 +28,10 @@ class ChameleonVQGAN(VQTokenizer):
 
     def __init__(
         self, channels: int = 128, multipliers: Sequence[int] = (1, 1, 2, 2, 4), num_res_blocks: int = 2,
-        z_channels: int = 256, codebook_size: int = 8192, code_dim: int = 256,
+        z_channels: int = 256, codebook_size: int = 8192, code_dim: int = 256, attends: bool = False,
     ) -> None:  # fmt: skip
         sizes = codebook_size, code_dim, z_channels, num_res_blocks
-        super().__init__(channels, multipliers, multipliers, *sizes, attends=False)
+        super().__init__(channels, multipliers, multipliers, *sizes, attends=attends)
 
     @property
     def codebook(self) -> Tensor:  # [V, C]
@@ -56,6 +56,9 @@ RENAMED = {
     ".mid.block_2.": ".mid.2.",
 }
 CODES_PER_SIZE = 2  # a unit of Lumina's size tokens is 32 pixels, a code 16
+LUMINA2_CODES_PER_SIZE = 4  # whose code is 8
+LUMINA2_NAMES = "<racm3:break>", "<reserved08799>"  # of the image's begin, and of the end of its rows
+LUMINA2_SIZES = 8800  # number of the reserved token of size 0
 
 
 def load_vqgan(
@@ -104,11 +107,35 @@ def load_lumina(
     model, text, made_of = _load(checkpoint, geometry, dtype, device)
     side = image_size // tokenizer.downsampling
     size = SIZES + side // CODES_PER_SIZE
-    template = f"Generate an image of {image_size}x{image_size} according to the following prompt:\n{{}}"
     after = [IMAGE, size, size]
-    prompts = PromptIds(text, prefix_len, [BEGIN], [SEPARATOR, *after], fixed(after), template)
+    prompts = PromptIds(text, prefix_len, [BEGIN], [SEPARATOR, *after], fixed(after), _template(image_size))
     vocabulary = replace(_codes(model, tokenizer), row_end=model.model.embed_tokens.weight[ROW_END])
     return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, (side, side), cfg_scale, made_of)
+
+
+def load_lumina2(
+    checkpoint: str, tokenizer: ChameleonVQGAN, image_size: int = 768, first_code: int = 155000,
+    separator: str = "<reserved08706>", prefix_len: int = 192, geometry: dict | None = None, cfg_scale: float = 4.0,
+    dtype: str = "auto", device: str = "auto",
+) -> HuggingFaceTarget:  # fmt: skip
+    """Lumina-mGPT 2.0: the order of tokens is its predecessor's. first_code: the token id of code 0; separator: the
+    token behind the prompt."""
+    check_image_size(image_size, LUMINA2_CODES_PER_SIZE * tokenizer.downsampling)
+    model, text, made_of = _load(checkpoint, geometry, dtype, device)
+    side = image_size // tokenizer.downsampling
+    size = f"<reserved{LUMINA2_SIZES + side // LUMINA2_CODES_PER_SIZE:05d}>"
+    image, row_end, end, units = (id_of(text, name) for name in (*LUMINA2_NAMES, separator, size))
+    after, before = [image, units, units], []
+    if text:  # whose begin is its end where it has no other
+        before = [text.eos_token_id if text.bos_token_id is None else text.bos_token_id]
+    prompts = PromptIds(text, prefix_len, before, [end, *after], fixed(after), _template(image_size))
+    codes, embed = slice(first_code, first_code + len(tokenizer.codebook)), model.model.embed_tokens.weight
+    vocabulary = ImageVocabulary(embed[codes], model.lm_head.weight[codes].clone(), row_end=embed[row_end])
+    return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, (side, side), cfg_scale, made_of)
+
+
+def _template(image_size: int) -> str:
+    return f"Generate an image of {image_size}x{image_size} according to the following prompt:\n{{}}"
 
 
 def _load(checkpoint: str, geometry: dict | None, dtype: str, device: str) -> Pretrained:

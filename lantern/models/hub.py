@@ -16,7 +16,7 @@ from lantern.errors import CheckpointError, first_line
 from lantern.runtime.files import parse_json
 
 HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")  # with a revision: a branch, tag or commit
-MODEL_FILES = ("*.safetensors", "*.json", "*.model", "*.txt")
+MODEL_FILES = ("*.safetensors", "*.json", "*.model", "*.txt", "*.tiktoken")
 UNREACHABLE = (HfHubHTTPError, HFValidationError, httpx.HTTPError, OSError, ValueError)
 
 

@@ -62,7 +62,8 @@ def test_a_7b_models_estimate_equals_the_arithmetic():
 @pytest.mark.full
 @pytest.mark.parametrize(("model", "tokens", "codes"), [
     ("janus_pro", 576, 16384), ("janus_pro_7b", 576, 16384), ("emu3", 8100, 32768), ("glm_image", 1280, 16384),
-    ("simplear", 4096, 64000),    ("liquid", 1024, 8192),
+    ("simplear", 4096, 64000), ("liquid", 1024, 8192), ("lumina_mgpt2", 9216, 16384),
+    ("emu35", 4096, 131072), ("x_omni", 5184, 16384),
 ])  # fmt: skip
 def test_every_other_model_can_be_estimated_without_files(model, tokens, codes):
     target = on_meta(model)

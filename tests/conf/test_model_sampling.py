@@ -7,6 +7,7 @@ from support.paths import CONF
 SETTINGS = {  # temperature, top-k, top-p, strength of guidance
     "anole": (1.0, 2000, 1.0, 3.0),
     "emu3": (1.0, 2048, 1.0, 3.0),
+    "emu35": (1.0, 5120, 1.0, 5.0),
     "glm_image": (0.9, 0, 0.75, 1.0),
     "janus_pro": (1.0, 0, 1.0, 5.0),
     "janus_pro_7b": (1.0, 0, 1.0, 5.0),
@@ -21,6 +22,8 @@ SETTINGS = {  # temperature, top-k, top-p, strength of guidance
     "llamagen_t2i_stage1": (1.0, 1000, 1.0, 7.5),
     "llamagen_t2i_stage2": (1.0, 1000, 1.0, 7.5),
     "lumina_mgpt": (1.0, 2000, 1.0, 3.0),
+    "lumina_mgpt2": (1.0, 4096, 1.0, 4.0),
+    "x_omni": (1.0, 0, 1.0, 1.0),
 }
 CONTINUOUS = {"scenes_continuous"}  # draws no codes
 

@@ -13,6 +13,7 @@ from lantern.engine.graphs import PassGraphs
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
 from lantern.models.checkpoints import save_weights
+from lantern.models.hf.code_colors import CodeColors
 from lantern.models.hf.families import LIQUID_NAMES, LIQUID_UNCONDITIONAL
 from lantern.types import DraftTree
 
@@ -128,14 +129,15 @@ def test_a_row_end_that_is_not_committed_is_caught(loaded, monkeypatch):
 def test_evaluating_a_random_drafter_gives_the_tokens_of_plain_decoding(loaded, tmp_path):
     """Catches a family that the evaluation, the drafter, batching or the image decoder cannot run."""
     target, dim = loaded.target, loaded.target.embed_weight.shape[1]
-    fit = {"dim": dim, "num_heads": 4, "hidden_dim": 48, "vocab_size": 24, "target_hash": target.weights_hash}
+    heads = dim // target.rotation.shape[-1]
+    fit = {"dim": dim, "num_heads": heads, "hidden_dim": 48, "vocab_size": 24, "target_hash": target.weights_hash}
     torch.manual_seed(1)
-    save_weights(tmp_path / "drafter", EagleNetwork(dim, 4, 48).state_dict(), fit)
+    save_weights(tmp_path / "drafter", EagleNetwork(dim, heads, 48).state_dict(), fit)
     pipeline = pipeline_of(loaded, "tree=static", f"drafter.checkpoint={tmp_path / 'drafter'}")
     assert pipeline.target.cfg_scale > 1
     baseline, method = Evaluation(Plan(PROMPTS, 1, 4, 2, folder=tmp_path)).run(pipeline)
     assert (baseline.row["drafter"], method.row["drafter"]) == ("none", "eagle")
-    side = (8 if loaded.family.model in ("glm_image", "simplear") else 2) * SIDE  # of which codes are shown as colours
+    side = (8 if isinstance(target.tokenizer, CodeColors) else 2) * SIDE
     assert method.images.shape == (4, 3, side, side)
     hashes = [{record["seed"]: record["tokens"] for record in part.records} for part in (baseline, method)]
     assert hashes[0] == hashes[1]

@@ -9,9 +9,10 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from support.configs import composed
-from support.families import FAMILIES, LENGTH, config
+from support.families import FAMILIES, LENGTH, X_OMNI_SPECIAL, config, save_text_tokenizer
 
 from lantern.errors import CheckpointError, LanternError
+from lantern.models.hf.code_colors import CODEBOOK
 from lantern.models.hf.target import HuggingFaceTarget
 
 
@@ -65,6 +66,8 @@ EDITED = {
                   ("vq_config.hidden_act", "silu")],
     "emu3": [("text_config.rope_parameters.rope_theta", 1e4), ("text_config.hidden_act", "gelu")],
     "liquid": [("head_dim", 4), ("rms_norm_eps", 1e-5)],
+    "emu35": [("head_dim", 8), ("rope_parameters.rope_theta", 1e4)],
+    "x_omni": [("num_mm_adap_layers", 0), ("rms_norm_eps", 1e-5)],
 }  # fmt: skip
 EDITS = [(FAMILIES[model], *edited) for model, all_edited in EDITED.items() for edited in all_edited]
 
@@ -137,6 +140,53 @@ def test_a_negative_prompt_is_taken_whole_or_is_one_clear_error(loaded):
     message = r"model\.negative takes 33 tokens .* model\.prefix_len=32; give model\.prefix_len=33 or a shorter"
     with pytest.raises(LanternError, match=message):
         instantiate_model(cfg)
+
+
+@pytest.mark.parametrize("family", [FAMILIES["emu35"]], ids=str)
+def test_lists_of_words_that_are_not_there_or_no_lists_are_one_clear_error(loaded, tmp_path):
+    shutil.copytree(loaded.folder, tmp_path / "copy")
+    for change in (lambda path: path.write_text("no pairs\n"), Path.unlink):
+        change(tmp_path / "copy" / "emu3.tiktoken")
+        with pytest.raises(
+            CheckpointError, match=r"no readable emu3\.tiktoken and .* copy the tokenizer's files there"
+        ):
+            instantiate_model(config(loaded.family, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("family", [FAMILIES["emu35"]], ids=str)
+def test_codes_beyond_the_vocabulary_and_a_prefix_without_room_are_one_clear_error(loaded):
+    """Catches a slice of fewer codes, and an unconditional prompt that does not fit."""
+    for name, value in (("num_codes", 25), ("prefix_len", 15)):
+        cfg = config(loaded.family, loaded.folder)
+        cfg.model[name] = value
+        with pytest.raises(LanternError, match=r"give model\.num_codes, model\.geometry\.vocab_size and"):
+            instantiate_model(cfg)
+
+
+@pytest.mark.parametrize("family", [FAMILIES["x_omni"]], ids=str)
+def test_a_text_tokenizer_with_image_tokens_elsewhere_is_one_clear_error(loaded, tmp_path):
+    """Catches words that are read as image tokens."""
+    shutil.copytree(loaded.folder, tmp_path / "copy")
+    save_text_tokenizer(tmp_path / "copy", ["<another>", *X_OMNI_SPECIAL])
+    with pytest.raises(CheckpointError, match=r"code 0 has the id 30 .* vocab_size=29; give the text tokenizer"):
+        instantiate_model(config(loaded.family, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("family", [FAMILIES["emu35"]], ids=str)
+def test_a_codebook_is_read_from_the_image_tokenizers_file_alone(loaded, tmp_path):
+    """Catches the embedding in its place, and another tokenizer's."""
+    cfg = config(loaded.family, loaded.folder)
+    assert torch.equal(loaded.target.codebook, loaded.target.embed_weight)
+    cfg.model.codebook, codebook = str(tmp_path / "ibq.ckpt"), torch.randn(24, 4)
+    torch.save({CODEBOOK: codebook, "encoder.conv_in.bias": torch.zeros(2)}, cfg.model.codebook)
+    found = instantiate_model(cfg)
+    assert torch.equal(found.codebook, codebook)
+    assert found.decode(torch.arange(16)[None]).shape == (1, 3, 32, 32)
+    for state, said in (({"a": torch.zeros(2)}, "no codebook"), ({CODEBOOK: torch.zeros(3, 4)}, "of 3 codes")):
+        torch.save(state, tmp_path / "other.ckpt")
+        cfg.model.codebook = str(tmp_path / "other.ckpt")
+        with pytest.raises(CheckpointError, match=rf"{said} .* where 24 are needed"):
+            instantiate_model(cfg)
 
 
 class Code:

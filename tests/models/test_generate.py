@@ -11,6 +11,7 @@ from transformers import GlmImageProcessor, PreTrainedTokenizerBase
 from transformers.models.glm_image.image_processing_pil_glm_image import GlmImageImageProcessorPil
 
 from lantern.errors import LanternError
+from lantern.models.hf.emu35 import UNCONDITIONAL
 from lantern.noise import image_seed
 
 PROMPT = "a red sphere"
@@ -24,12 +25,54 @@ def greedy(loaded: Loaded, cfg_scale: float) -> list[int]:
     return plain[0].tolist()
 
 
+@pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt2"]], ids=str)
+def test_lumina_2_reads_an_image_of_its_size_behind_the_prompt(loaded):
+    """Its unconditional row begins at the image. Catches size tokens of another unit, and a begin that it lacks."""
+    ids = tokenizer_of(loaded).convert_tokens_to_ids
+    (prefix,) = loaded.target.prompts([PROMPT])
+    image = ids(["<racm3:break>", "<reserved08801>", "<reserved08801>"])
+    assert prefix.unconditional == image
+    assert prefix.conditional[0] == ids("<end>")
+    assert prefix.conditional[-4:] == [ids("<reserved08706>"), *image]
+
+
+@pytest.mark.parametrize("family", [FAMILIES["emu35"]], ids=str)
+def test_emu_35_reads_its_templates_by_the_words_of_its_lists(loaded):
+    """Catches ids in another order than those of the lists, words that are split, and numbers that are not."""
+    text = tokenizer_of(loaded)
+    (prefix,) = loaded.target.prompts([PROMPT])
+    told = [text.decode([one]) for one in prefix.conditional]
+    words = "You| are| a| helpful| assistant| for| t|2|i| task|.| USER|:| a| red| sphere| ASSISTANT|:| "
+    assert told == [
+        "<|extra_203|>", *words.split("|"), "<|extra_100|>", "<|image start|>", "4", "*", "4", "<|image token|>",
+    ]  # fmt: skip
+    assert prefix.unconditional[-6:] == prefix.conditional[-6:]
+    assert "".join(text.decode([one]) for one in prefix.unconditional[:-5]) == UNCONDITIONAL
+    assert [text.convert_tokens_to_ids(f"<|visual token 00000{code}|>") - loaded.family.first for code in (0, 9)] == [
+        0,
+        9,
+    ]
+    assert text("e\u0301").input_ids == text("\u00e9").input_ids
+
+
+@pytest.mark.parametrize("family", [FAMILIES["x_omni"]], ids=str)
+def test_x_omni_reads_the_grid_between_its_image_tokens(loaded):
+    """Its unconditional row is what follows the prompt. Catches a prompt in a template, which it has none of."""
+    text = tokenizer_of(loaded)
+    (prefix,) = loaded.target.prompts([PROMPT])
+    grid = [*text.convert_tokens_to_ids(["<SOM>", "4", "4", "<IMAGE>"])]
+    assert prefix.unconditional == grid
+    assert prefix.conditional == [*text(PROMPT).input_ids, *grid]
+
+
 def tokenizer_of(loaded: Loaded) -> PreTrainedTokenizerBase:
     return loaded.target.prompts.tokenizer
 
 
 @pytest.mark.parametrize(
-    "family", [FAMILIES[name] for name in ("janus_pro", "emu3", "anole", "glm_image", "simplear")], ids=str
+    "family",
+    [FAMILIES[name] for name in ("janus_pro", "emu3", "anole", "glm_image", "simplear", "lumina_mgpt2", "emu35")],
+    ids=str,
 )
 def test_greedy_tokens_are_those_of_the_models_own_generate(loaded):
     """With its own guidance, cache and positions. Catches another template of guidance, and a misplaced token."""
@@ -49,7 +92,7 @@ def test_glm_images_prefix_is_that_of_its_own_processor(loaded):
     assert ours == theirs.replace("<sop>1616<eop>", "<sop>22<eop>")
 
 
-@pytest.mark.parametrize("name", ["janus_pro", "glm_image", "anole"])
+@pytest.mark.parametrize("name", ["janus_pro", "glm_image", "anole", "lumina_mgpt2", "emu35", "x_omni"])
 def test_a_model_that_is_loaded_already_is_wrapped_as_it_is(name, load):
     """Without a copy of its weights, and without a change to it. Catches the sizes of the yaml in place of its own."""
     loaded = load(FAMILIES[name])
@@ -59,10 +102,14 @@ def test_a_model_that_is_loaded_already_is_wrapped_as_it_is(name, load):
     given = [f"model.prefix_len={LENGTH}", "dtype=float32", "device=cpu"]
     if name == "glm_image":
         given += [f"model.image_size={32 * SIDE}", "model.preview_side=2", "sampling.cfg_scale=2"]
-    if name == "anole":
+    if name in ("anole", "lumina_mgpt2"):
         sizes = {**loaded.family.changes["tokenizer"], "file": "vqgan.ckpt", "checkpoint": str(loaded.folder)}
         given += [f"model.image_size={2 * SIDE}", *(f"++model.tokenizer.{key}={value}" for key, value in sizes.items())]
-    wrapped = lantern.wrap(model, text, None if name != "anole" else name, given)
+    if name in ("emu35", "x_omni"):
+        given += [f"model.image_size={16 * SIDE}", f"sampling.cfg_scale={loaded.target.cfg_scale}"]
+    own = {key: loaded.family.changes[key] for key in ("first_code", "num_codes") if key in loaded.family.changes}
+    given += [f"model.{key}={value}" for key, value in own.items()]
+    wrapped = lantern.wrap(model, text, None if name in ("janus_pro", "glm_image") else name, given)
     expected = pipeline_of(loaded, "drafter=none").generate([PROMPT], [image_seed(0, PROMPT, 0)], 1).tokens
     assert torch.equal(wrapped.generate([PROMPT], method="jacobi").tokens, expected)
     shared = {weight.data_ptr() for weight in model.parameters()}

@@ -10,7 +10,8 @@ from support.paths import GOLDEN
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.chameleon import ChameleonVQGAN, load_vqgan
 from lantern.models.checkpoints import load_strictly, read_weights
-from lantern.models.hf.families import CodeColors, CosmosImages, fsq_codebook, load_script
+from lantern.models.hf.code_colors import CodeColors
+from lantern.models.hf.families import CosmosImages, fsq_codebook, load_script
 from lantern.models.llamagen.tokenizer import VQTokenizer
 
 TINY = {"channels": 32, "multipliers": [1, 2], "z_channels": 32, "codebook_size": 64, "code_dim": 32}

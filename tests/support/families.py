@@ -4,6 +4,7 @@ sequence that each reads."""
 import lantern  # noqa: F401  (first: see its docstring)
 
 # isort: split
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,18 +32,25 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
     T5Config,
     T5ForConditionalGeneration,
 )
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
-from lantern.models.chameleon import ROW_END, ChameleonVQGAN
+from lantern.models.chameleon import LUMINA2_NAMES, ROW_END, ChameleonVQGAN
+from lantern.models.hf.emu35 import SPECIAL, VISION_WORDS, Emu35Config
+from lantern.models.hf.emu35 import WORDS as EMU35_WORDS
 from lantern.models.hf.families import EMU3_NAMES, JANUS_NAMES, LIQUID_NAMES, LIQUID_UNCONDITIONAL, SIMPLEAR_NAMES
 from lantern.models.hf.target import HuggingFaceTarget
+from lantern.models.hf.x_omni import XOmniConfig, XOmniForImages
+from lantern.models.movqgan import MoVQGAN
 from lantern.pipeline import Pipeline, pipelines
 
 PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
 WORDS = ["a", "red", "blue", "sphere", "ring", "on", "wood", "sand", "an", "image", "of", "generate", "according", "to"]
 WORDS += [*"0123456789*.,:", "<unk>"]
+PIXELS = {"glm_image": 32, "simplear": 16, "emu35": 16, "x_omni": 16}  # of a code's side; of the others 2
 SIDE, LENGTH, CODES = 4, 32, 24  # every tiny image has 4 x 4 codes of 24, behind up to 32 ids
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 BODY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2} | HEADS
@@ -57,6 +65,9 @@ VQGAN = {
 VQ = {"base_channels": 32, "num_res_blocks": 1}
 LATENT_VQ = VQ | {"latent_channels": 8, "embed_dim": 8, "num_embeddings": 24}
 CHAMELEON = BODY | {"vocab_size": 9000, "vq_config": LATENT_VQ | {"channel_multiplier": [1], "resolution": 8}}
+LUMINA2_SPECIAL = [*LUMINA2_NAMES, "<reserved08706>", "<reserved08801>", "<end>"]
+LUMINA2_FIRST = len(WORDS) + 8  # three ids are no tokens
+LUMINA2 = CHAMELEON | {"vocab_size": LUMINA2_FIRST + CODES + 1}
 JANUS_VISION = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 2}
 JANUS_PROJECTION = {"projection_dim": 32, "image_token_embed_dim": 32, "num_hidden_layers": 2}
 JANUS = {
@@ -68,6 +79,28 @@ EMU3_VQ = VQ | {"hidden_size": 32, "attn_resolutions": [], "codebook_size": 24, 
 EMU3 = {
     "text_config": BODY | {"vocab_size": 96, "pad_token_id": 0},
     "vq_config": EMU3_VQ | {"channel_multiplier": [1, 1]},
+}
+EMU3_SPECIAL = [*EMU3_NAMES[:4], *(f"<|visual token {code:06d}|>" for code in range(CODES))]
+EMU35_WORDED = ("You", "are", "a", "helpful", "assistant", "for", "t", "task", "USER", "ASSISTANT", *WORDS[1:8])
+EMU35_TEXT = dict.fromkeys(
+    [*(bytes([byte]) for byte in range(256)), *(f"{gap}{word}".encode() for word in EMU35_WORDED for gap in ("", " "))]
+)
+EMU35_VISION = ["<|image token|>", "<|image start|>", "<|image end|>", *EMU3_SPECIAL[4:]]
+EMU35_FIRST = len(EMU35_TEXT) + len(SPECIAL) + 3
+EMU35 = BODY | {  # whose heads are wider than the body, as released
+    "vocab_size": EMU35_FIRST + CODES,
+    "head_dim": 16,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+}
+X_OMNI_SPECIAL = [*(f"<MM-Token-{code}>" for code in range(CODES)), "<SOM>", "<EOM>", "<IMAGE>"]
+X_OMNI = BODY | {  # of three layers the middle one is of words and images
+    "num_hidden_layers": 3,
+    "vocab_size": len(WORDS),
+    "num_mm_adap_layers": 1,
+    "num_mm_head_layers": 1,
+    "mm_vocab_size": CODES + 3,
+    "image_vocab_size": CODES,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
 }
 GLM_IMAGE = {  # the ids of codes are the first of the text's, as released
     "text_config": BODY | {"vocab_size": 96, "vision_vocab_size": CODES + 2, "pad_token_id": 0} | {
@@ -86,7 +119,6 @@ SIMPLEAR = BODY | {
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
 }
 LIQUID = BODY | {"vocab_size": 64 + CODES, "head_dim": 8}  # as in its yaml, the head is the embedding
-EMU3_SPECIAL = [*EMU3_NAMES[:4], *(f"<|visual token {code:06d}|>" for code in range(CODES))]
 EMU3_FIRST = len(WORDS) + 4
 GLM_IMAGE_SPECIAL = ["<bos>", "<eos>", "<image>", "<sop>", "<eop>"]
 GLM_IMAGE_TOKENS = {
@@ -147,6 +179,18 @@ def make_lumina(folder: Path) -> PreTrainedModel:
     return model
 
 
+def make_lumina2(folder: Path) -> PreTrainedModel:
+    """As released, without a begin of its own."""
+    torch.manual_seed(3)
+    averages = {"ema_decoder.num_updates": torch.tensor(3), "loss.logvar": torch.zeros(1)}
+    torch.save(MoVQGAN(**VQGAN).state_dict() | averages, folder / "vqgan.ckpt")
+    torch.manual_seed(0)
+    model = ChameleonForConditionalGeneration(ChameleonConfig(vocabulary_map={}, **LUMINA2))
+    save(model, folder, LUMINA2_SPECIAL)
+    save_text_tokenizer(folder, LUMINA2_SPECIAL, eos_token="<end>")
+    return model
+
+
 def make_janus(folder: Path) -> PreTrainedModel:
     torch.manual_seed(0)
     return save(JanusForConditionalGeneration(JanusConfig(**JANUS)), folder, list(JANUS_NAMES))
@@ -155,6 +199,31 @@ def make_janus(folder: Path) -> PreTrainedModel:
 def make_emu3(folder: Path) -> PreTrainedModel:
     torch.manual_seed(0)
     return save(Emu3ForConditionalGeneration(Emu3Config(vocabulary_map={}, **EMU3)), folder, EMU3_SPECIAL)
+
+
+def make_emu35(folder: Path) -> PreTrainedModel:
+    """Under the names of the released config, with its lists of words in place of a tokenizer."""
+    torch.manual_seed(0)
+    model = save(Qwen3ForCausalLM(Emu35Config(**EMU35)), folder, [])
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    lines = (f"{b64encode(text).decode()} {rank}" for rank, text in enumerate(EMU35_TEXT))
+    (folder / EMU35_WORDS).write_text("\n".join(lines) + "\n")
+    (folder / VISION_WORDS).write_text("\n".join(EMU35_VISION) + "\n")
+    return model
+
+
+def make_x_omni(folder: Path) -> PreTrainedModel:
+    """With the weights of its text head, as released."""
+    torch.manual_seed(0)
+    model = XOmniForImages(XOmniConfig(**X_OMNI))
+    with torch.no_grad():
+        model.model.mm_norm.weight.mul_(2)
+    save(model, folder, X_OMNI_SPECIAL)
+    stored = load_file(folder / "model.safetensors")
+    own = {"lm_head.weight": torch.randn(len(WORDS), 32), "model.lm_norm.weight": torch.randn(32)}
+    save_file(stored | own, folder / "model.safetensors", metadata={"format": "pt"})
+    return model
 
 
 def make_glm_image(folder: Path) -> PreTrainedModel:
@@ -206,6 +275,8 @@ class Family:
             return janus_logits(model, prefix, codes)
         if self.model == "glm_image":
             return glm_image_logits(model, prefix, codes)
+        if self.model == "x_omni":
+            return x_omni_logits(model, prefix, codes)
         ids = list(prefix)
         for place, code in enumerate(codes, start=1):
             ids.append(self.first + code)
@@ -226,6 +297,20 @@ def glm_image_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]
     return model.lm_head(hidden)[0, -1, :CODES]
 
 
+def x_omni_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
+    """Through Qwen2's own layers, which words pass by at both ends."""
+    inner, count = model.model, len(WORDS)
+    ids = torch.tensor([[*prefix, *(count + code for code in codes)]])
+    words, places = (ids < count)[..., None], torch.arange(ids.shape[1])[None]
+    x = torch.cat([inner.lm_embed_tokens.weight, inner.mm_embed_tokens.weight])[ids]
+    rotary = inner.rotary_emb(x, places)
+    mask = torch.full((ids.shape[1], ids.shape[1]), -torch.inf).triu(1)[None, None]
+    for index, layer in enumerate(inner.layers):
+        made = Qwen2DecoderLayer.forward(layer, x, attention_mask=mask, position_embeddings=rotary)
+        x = made if index == 1 else torch.where(words, x, made)
+    return model.mm_head(inner.mm_norm(x))[0, -1, :CODES]
+
+
 def janus_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
     x = model.get_input_embeddings()(torch.tensor([prefix]))
     if codes:
@@ -235,14 +320,19 @@ def janus_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) ->
 
 
 WITH_VQGAN = {"geometry": CHAMELEON, "tokenizer": VQGAN}
+LUMINA2_CHANGES = {"geometry": LUMINA2, "first_code": LUMINA2_FIRST, "tokenizer": VQGAN}
+EMU35_ROW_END = len(EMU35_TEXT) + SPECIAL.index("<|extra_200|>")
 EMU3_CHANGES = {"geometry": EMU3, "negative": "a blue ring of sand"}
 FAMILIES = {
     family.model: family
     for family in (
         Family("anole", make_chameleon, WITH_VQGAN, 4),
         Family("lumina_mgpt", make_lumina, WITH_VQGAN, 4, ROW_END),
+        Family("lumina_mgpt2", make_lumina2, LUMINA2_CHANGES, LUMINA2_FIRST, len(WORDS) + 1),
         Family("janus_pro", make_janus, {"geometry": JANUS}),
         Family("emu3", make_emu3, EMU3_CHANGES, EMU3_FIRST, EMU3_FIRST - 1),
+        Family("emu35", make_emu35, {"geometry": EMU35, "num_codes": CODES}, EMU35_FIRST, EMU35_ROW_END),
+        Family("x_omni", make_x_omni, {"geometry": X_OMNI, "cfg_scale": 2.0}),
         Family("glm_image", make_glm_image, {"geometry": GLM_IMAGE, "preview_side": 2, "cfg_scale": 2.0}),
         Family("simplear", make_simplear, {"geometry": SIMPLEAR, "levels": LEVELS, "negative": "sand"}, len(WORDS) + 3),
         Family("liquid", make_liquid, {"geometry": LIQUID, "tokenizer": VQGAN, "first_code": 64}, 64),
@@ -258,12 +348,14 @@ class Loaded(NamedTuple):
 
 
 def config(family: Family, folder: Path, *overrides: str) -> DictConfig:
-    guided = ["sampling.cfg_scale=2.0"] if family.model == "glm_image" else []  # which it is not as released
+    guided = (
+        ["sampling.cfg_scale=2.0"] if family.model in ("glm_image", "x_omni") else []
+    )  # which it is not as released
     cfg = composed("evaluate", f"model={family.model}", "dtype=float32", "device=cpu", *guided, *overrides)
     OmegaConf.set_struct(cfg, False)
     changes = {"checkpoint": str(folder), "prefix_len": LENGTH, **family.changes}
     if "image_size" in cfg.model:
-        changes["image_size"] = {"glm_image": 32, "simplear": 16}.get(family.model, 2) * SIDE
+        changes["image_size"] = PIXELS.get(family.model, 2) * SIDE
     if "tokenizer" in changes:
         changes["tokenizer"] = {"checkpoint": str(folder), "file": "vqgan.ckpt", **changes["tokenizer"]}
     cfg.model = OmegaConf.merge(cfg.model, changes)

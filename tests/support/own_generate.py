@@ -41,7 +41,9 @@ def own_tokens(name: str, model: PreTrainedModel, target: HuggingFaceTarget, cfg
         model.generation_config.generation_kwargs = {"boi_token_id": ids[0, -1]}
         given |= {"generation_mode": "image", "guidance_scale": cfg_scale, "bos_token_id": ids[0, 0]}
         return model.generate(ids, max_new_tokens=count, **given)[0].tolist()
-    elif name == "emu3":
+    elif family.row_end is not None:
+        if name == "lumina_mgpt2":
+            model.model.vocabulary_mapping.image_tokens = []  # which its forward would forbid
         rows, columns = target.grid
         given |= guided | {"logits_processor": [_RowEnds(ids.shape[1], columns, first, codes, family.row_end)]}
         count = rows * (columns + 1) - 1

@@ -71,22 +71,25 @@ class AddedLayers(FusedLayers):
 class EagleNetwork(nn.Module):
     """Row i pairs feature i with token i + 1 and stands at that token's position; its output predicts feature i + 1.
 
-    As in the released drafters: fc reads [embedding; feature], no norm before attention, none at the end.
+    As in the released drafters: fc reads [embedding; feature], no norm at the end, nor, but for Anole's, before
+    attention.
     """
 
     def __init__(
         self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None,
-        layers: Sequence[int] = (), adds_layers: bool = False,
+        layers: Sequence[int] = (), adds_layers: bool = False, normed: bool = False,
     ) -> None:  # fmt: skip
         """embedding_rows: of a frozen embedding of its own, as released drafters have one; None: the target's; layers:
-        of the target whose inputs it reads in place of features (EAGLE-3), or, with adds_layers, beside them."""
+        of the target whose inputs it reads in place of features (EAGLE-3), or, with adds_layers, beside them; normed:
+        a norm before attention and those of its heads, as LANTERN's drafter for Anole has them."""
         super().__init__()
         fusion = AddedLayers if adds_layers else FusedLayers
         self.reads = fusion(dim, layers) if layers else LastFeatures()
         self.embed_weight: Tensor | None
         self.register_buffer("embed_weight", torch.zeros(embedding_rows, dim) if embedding_rows else None)
         self.fc = nn.Linear(2 * dim, dim)
-        self.attention = Attention(dim, num_heads)
+        self.attention_norm = nn.RMSNorm(dim, eps=eps) if normed else None
+        self.attention = Attention(dim, num_heads, normed)
         self.ffn_norm = nn.RMSNorm(dim, eps=eps)
         self.feed_forward = FeedForward(dim, hidden_dim)
 
@@ -106,7 +109,7 @@ class EagleNetwork(nn.Module):
         """embeddings, features [B, T, D] from `reads` or of this network's own outputs, rotation [B or 1, T, 2, Dh]
         -> [B, T, D]. mask None: plain causal."""
         x = self.fc(torch.cat([embeddings, features], dim=-1))
-        x = x + self.attention(x, rotation, mask, cache)
+        x = x + self.attention(self.attention_norm(x) if self.attention_norm else x, rotation, mask, cache)
         return x + self.feed_forward(self.ffn_norm(x))
 
 
@@ -117,7 +120,7 @@ class FusedEagle:
         on_embedding, on_feature = network.fc.weight.chunk(2, dim=1)
         self.table = F.linear(network.embedding(embed_weight), on_embedding, network.fc.bias)  # [V, D]
         self.on_feature = linear(on_feature.contiguous())
-        self.layer = FusedLayer(network.attention, None, network.ffn_norm, network.feed_forward)
+        self.layer = FusedLayer(network.attention, network.attention_norm, network.ffn_norm, network.feed_forward)
         self.dtype = precise(embed_weight)
 
     def __call__(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:

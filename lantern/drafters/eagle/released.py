@@ -1,19 +1,23 @@
-"""The layout of the LANTERN drafters released for LlamaGen: EAGLE-1's Llama decoder layer behind fc (2401.15077), with
-an embedding of its own. Rotary pairs are (2i, 2i + 1) as here; only names differ, and q, k, v are separate."""
+"""The layout of the released LANTERN drafters: EAGLE-1's decoder layer behind fc (2401.15077), with an embedding of its
+own. Of LlamaGen's, rotary pairs are (2i, 2i + 1) as here; only names differ, and q, k, v are separate. Anole's is a
+layer of Chameleon, with its norms, rotary pairs (i, i + Dh / 2), and an embedding of the whole vocabulary."""
 
 import torch
+from einops import rearrange
 from torch import Tensor
 
-from lantern.errors import CheckpointError, LanternError
+from lantern.errors import CheckpointError, LanternError, is_whole
 
 LAYER = "layers.0."
 MARK = f"{LAYER}self_attn.q_proj.weight"  # names a state dict of this layout
-QUERY_NORM = f"{LAYER}self_attn.q_norm.weight"  # of Chameleon's layers, whose rotary pairs differ, too
+HEAD_NORM = f"{LAYER}self_attn.{{}}_norm.{{}}"  # of Chameleon's layers
+FIRST_CODE, CODES = 4, 8192  # of Chameleon's vocabulary
 HEADS = tuple(f"{LAYER}self_attn.{part}_proj.weight" for part in "qkv")
 NAMES = {  # theirs to ours
     "embed_tokens.weight": "embed_weight",
     "fc.weight": "fc.weight",
     "fc.bias": "fc.bias",
+    f"{LAYER}input_layernorm.weight": "attention_norm.weight",
     f"{LAYER}self_attn.o_proj.weight": "attention.wo.weight",
     f"{LAYER}post_attention_layernorm.weight": "ffn_norm.weight",
     f"{LAYER}mlp.gate_proj.weight": "feed_forward.w1.weight",
@@ -32,10 +36,6 @@ def is_released(state: dict[str, Tensor]) -> bool:
 
 def from_released(state: dict[str, Tensor], config: dict, source: object) -> tuple[dict[str, Tensor], dict]:
     """Their state dict and config in our names; unknown names are kept, for strict loading to report."""
-    if QUERY_NORM in state:
-        raise CheckpointError(
-            f"{source} has LANTERN's layout for Anole ({QUERY_NORM}), which is not read; distil a drafter with train.py"
-        )
     if missing := [key for key in SIZES if key not in config]:
         raise CheckpointError(f"{source}/config.json lacks {', '.join(missing)}; copy the drafter's own config.json")
     heads = config["num_attention_heads"]
@@ -47,6 +47,9 @@ def from_released(state: dict[str, Tensor], config: dict, source: object) -> tup
         )
     if (found := config.get("hidden_act", "silu")) != "silu":
         raise CheckpointError(f"{source}/config.json has hidden_act={found} instead of silu; distil one with train.py")
+    normed = HEAD_NORM.format("q", "weight") in state
+    if normed:
+        state, config = _of_codes(state, config)
     ours = {NAMES.get(name, name): value for name, value in state.items() if name not in HEADS}
     if all(name in state for name in HEADS):
         ours["attention.wqkv.weight"] = torch.cat([state[name] for name in HEADS])
@@ -59,7 +62,38 @@ def from_released(state: dict[str, Tensor], config: dict, source: object) -> tup
         "vocab_size": config["vocab_size"],
         "eps": config.get("rms_norm_eps", EPS),
         **({"embedding_rows": len(ours["embed_weight"])} if "embed_weight" in ours else {}),
+        **({"normed": True} if normed else {}),
     }
+
+
+def _of_codes(state: dict[str, Tensor], config: dict) -> tuple[dict[str, Tensor], dict]:
+    """Anole's state dict and config for image codes alone, with rotary pairs as here."""
+    state, heads = dict(state), config["num_attention_heads"]
+    count = (config.get("vq_config") or {}).get("n_embed", CODES)
+    if not all(is_whole(value) and value > 0 for value in (heads, count)):
+        raise CheckpointError(
+            f"config.json has num_attention_heads={heads} and vq_config.n_embed={count}, which are no numbers of heads "
+            "and codes; copy the drafter's own config.json"
+        )
+    if "embed_tokens.weight" in state:
+        state["embed_tokens.weight"] = state["embed_tokens.weight"][FIRST_CODE : FIRST_CODE + count].clone()
+    for name in HEADS[:2]:
+        if name in state:
+            state[name] = _interleaved(state[name], heads)
+    for part in ("weight", "bias"):
+        found = [state.pop(name) for kind in "qk" if (name := HEAD_NORM.format(kind, part)) in state]
+        if len(found) == 2 and found[0].shape == found[1].shape:
+            state[f"attention.head_norm.{part}"] = torch.stack(
+                [_interleaved(value.flatten()[:, None], heads).view_as(value) for value in found]
+            )
+    return state, config | {"vocab_size": count}
+
+
+def _interleaved(weight: Tensor, heads: int) -> Tensor:  # [H Dh, I] -> [H Dh, I]
+    """Rows of rotary pairs (i, i + Dh / 2) as pairs (2i, 2i + 1); of another number unchanged, for strict loading."""
+    if weight.dim() != 2 or len(weight) % (2 * heads):
+        return weight
+    return rearrange(weight, "(h two half) i -> (h half two) i", h=heads, two=2)
 
 
 def to_released(

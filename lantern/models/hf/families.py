@@ -23,6 +23,7 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 
 from lantern.errors import CheckpointError, LanternError, first_line
 from lantern.models.chameleon import ChameleonVQGAN
+from lantern.models.hf.code_colors import CodeColors
 from lantern.models.hf.pretrained import load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, chat_template, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
@@ -155,26 +156,6 @@ def load_liquid(
     vocabulary = ImageVocabulary(embed, model.lm_head.weight[first_code : first_code + len(ids)].clone())
     side = image_size // tokenizer.downsampling
     return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, (side, side), cfg_scale, made_of)
-
-
-class CodeColors(nn.Module):
-    """Codes as pictures where their decoder is not here: each code a colour, by the three directions in which the
-    codebook varies most, so that near codes look alike. The last h x w tokens of an image are shown."""
-
-    def __init__(self, codebook: Tensor, grid: tuple[int, int], pixels: int = 8) -> None:
-        super().__init__()
-        self.codebook, self.grid, self.pixels = codebook, grid, pixels
-        self.colors: Tensor | None = None  # [V, 3]
-
-    def decode(self, tokens: Tensor) -> Tensor:  # [B, L] -> [B, 3, H, W]
-        if self.colors is None:
-            centred = self.codebook - self.codebook.mean(0)
-            axes = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -3:]
-            projected = centred @ (axes * axes.sum(0).sign())  # of a sign that no library's version decides
-            self.colors = (projected / projected.std(0).clamp(min=1e-6) / 4 + 0.5).clamp(0, 1)
-        height, width = self.grid
-        shown = self.colors[tokens[:, -height * width :].unflatten(1, self.grid)].permute(0, 3, 1, 2)
-        return shown.repeat_interleave(self.pixels, 2).repeat_interleave(self.pixels, 3)
 
 
 class CosmosImages(nn.Module):

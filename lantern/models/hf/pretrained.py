@@ -3,7 +3,7 @@ on the meta device."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from pickle import UnpicklingError
@@ -19,7 +19,7 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 from lantern.errors import CheckpointError, first_line
 from lantern.identity import files_hash, state_hash
 from lantern.models.checkpoints import check_finite, check_fit, note_weights, num_parameters, read_weights
-from lantern.models.hub import find_folder, is_complete
+from lantern.models.hub import MODEL_FILES, find_folder, is_complete
 from lantern.runtime.files import parse_json
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
@@ -59,10 +59,12 @@ def load_pretrained(
     family: type[PreTrainedModel], config: PreTrainedConfig, checkpoint: str | Path | Pretrained, dtype: str,
     device: str, *, ignored: Sequence[str] = (), per_head: str | None = None, setting: str = "model.checkpoint",
     bytes_per_parameter: int = 2, parts: tuple[str, str] | None = None,
+    read_text: Callable[[Path], PreTrainedTokenizerBase] | None = None, files: Sequence[str] = MODEL_FILES,
 ) -> Pretrained:  # fmt: skip
     """A model of exactly this geometry. ignored: prefixes of names that may be absent or in excess; per_head: a pattern
     of names whose weights [H, D] the checkpoint may hold once for several heads; bytes_per_parameter: of the files;
-    parts: the folders of the model and of its text tokenizer within the checkpoint's, where they lie apart."""
+    parts: the folders of the model and of its text tokenizer within the checkpoint's, where they lie apart; read_text:
+    reads that tokenizer from its folder, where transformers does not; files: patterns of what the Hub is asked for."""
     if isinstance(checkpoint, Pretrained):
         if not isinstance(checkpoint.model, family):
             raise CheckpointError(f"{type(checkpoint.model).__name__} is no {family.__name__}; give its own name=…")
@@ -76,7 +78,7 @@ def load_pretrained(
         return Pretrained(model.to(torch_dtype), None, "")
     size = bytes_per_parameter * num_parameters(model)
     if parts is None:
-        folder = words = find_folder(checkpoint, setting, size)
+        folder = words = find_folder(checkpoint, setting, size, files)
     else:
         folder, words = find_parts(checkpoint, setting, size, parts)
     _check_config(folder, config, setting, tuple(ignored))
@@ -85,7 +87,7 @@ def load_pretrained(
         _spread_over_heads(model, report, folder, re.compile(per_head))
     _check(report, folder, setting, tuple(ignored))
     check_finite(dict(model.named_parameters()), folder)
-    text = load_text_tokenizer(words)
+    text = (read_text or load_text_tokenizer)(words)
     return Pretrained(model.to(torch_device).eval().requires_grad_(False), text, folder_hash(folder))
 
 

@@ -3,7 +3,7 @@ an image slice of its vocabulary, and structural tokens that are not drafted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +48,15 @@ class NoCache:
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         return key, value
+
+
+@runtime_checkable
+class PrefixReader(Protocol):
+    """A body that treats words and image tokens differently. Behind the prefix there are image tokens alone."""
+
+    def read_prefix(self, ids: Tensor) -> Tensor: ...  # [B R, P] -> [B R, P, D]
+
+    def told_of(self, ids: Tensor, length: int) -> dict[str, Tensor]: ...  # arguments of a pass that the prefix begins
 
 
 class HuggingFaceTarget(CachedTarget):
@@ -130,8 +139,7 @@ class HuggingFaceTarget(CachedTarget):
         for row in rows.tolist():
             self._counts[row] = 0
         mask = additive(mask, self.cache.store.dtype)
-        x = self.transformer.get_input_embeddings()(ids)
-        hidden = self._run(x, positions, mask, view, self.cache.layers)
+        hidden = self._run(self._embedded(ids), positions, mask, view, self.cache.layers, ids)
         features = rearrange(hidden, "(b r) p f -> b r p f", r=self.guidance)
         return Forward(self._logits(features[:, :, -1:]), features)
 
@@ -146,13 +154,12 @@ class HuggingFaceTarget(CachedTarget):
             end = self.vocabulary.row_end.expand(len(image), 1, -1)
             image = torch.cat([part for row in rows for part in (row, end)[: 1 + row.shape[1] // width]], dim=1)
             last = last + last // width + ((last + 1) % width == 0).long()
-        x = self.transformer.get_input_embeddings()(ids)
-        x = torch.cat([x, image.repeat_interleave(self.guidance, 0)], dim=1)
+        x = torch.cat([self._embedded(ids), image.repeat_interleave(self.guidance, 0)], dim=1)
         mask, places = causal(pads, x.shape[1])
         if self.positions is not None:
             behind = self.prefix_len - pads[:, None, None] + self.positions[: image.shape[1]]
             places = torch.cat([places[:, : self.prefix_len, None].expand(-1, -1, 3), behind], dim=1)
-        hidden = self._run(x, places, additive(mask, x.dtype), NoCache(), layers)
+        hidden = self._run(x, places, additive(mask, x.dtype), NoCache(), layers, ids)
         kept = torch.cat([torch.arange(self.prefix_len, device=last.device), self.prefix_len + last])
         return rearrange(hidden[:, kept], "(b r) t f -> b r t f", r=self.guidance)
 
@@ -220,12 +227,17 @@ class HuggingFaceTarget(CachedTarget):
         """attends [B R, M, M]."""
         return (self._run(x, positions, view.mask(attends), view, self.cache.layers),)
 
-    def _run(self, x: Tensor, positions: Tensor, mask: Tensor, view: KVView, layers: Sequence[int]) -> Tensor:
-        """x [B R, T, D], positions [B R, T] or [B R, T, 3], mask [B R, 1, T, S] additive -> features [B R, T, F]."""
+    def _run(
+        self, x: Tensor, positions: Tensor, mask: Tensor, view: KVView, layers: Sequence[int], ids: Tensor | None = None
+    ) -> Tensor:
+        """x [B R, T, D], positions [B R, T] or [B R, T, 3], mask [B R, 1, T, S] additive -> features [B R, T, F].
+        ids [B R, P]: of the prefix, where x begins with it."""
+        reads = ids is not None and isinstance(self.transformer, PrefixReader)
+        told = self.transformer.told_of(ids, x.shape[1]) if reads else {}
         positions = positions.movedim(2, 0) if positions.dim() == 3 else positions
         with kept_inputs(self.transformer.layers, layers) as inputs:
             cache = {"past_key_values": TransformersCache(view), "use_cache": True}
-            made = self.transformer(inputs_embeds=x, position_ids=positions, attention_mask=mask, **cache)
+            made = self.transformer(inputs_embeds=x, position_ids=positions, attention_mask=mask, **cache, **told)
         return with_layers(made.last_hidden_state, inputs, layers)
 
     def _prefixes(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -234,6 +246,10 @@ class HuggingFaceTarget(CachedTarget):
         prefixes = [ids for prefix in self.prompts(prompts) for ids in prefix[: self.guidance]]
         ids = torch.tensor([[0] * (length - len(ids)) + ids for ids in prefixes], device=device)
         return ids, torch.tensor([length - len(ids) for ids in prefixes], device=device)
+
+    def _embedded(self, ids: Tensor) -> Tensor:  # [B R, P] -> [B R, P, D]
+        body = self.transformer
+        return body.read_prefix(ids) if isinstance(body, PrefixReader) else body.get_input_embeddings()(ids)
 
     def _lines(self, rows: Tensor) -> Tensor:
         """[B] -> [B R] their lines in the cache."""

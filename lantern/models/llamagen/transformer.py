@@ -65,21 +65,34 @@ class KeyValues(Protocol):
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor: ...  # [B, H, T, Dh] each, and kept
 
 
-class Attention(nn.Module):
-    """Multi-head self-attention with rotary embeddings."""
+class HeadNorm(nn.Module):
+    """Chameleon's LayerNorm of queries and keys (2405.09818): each head has gains and shifts of its own."""
 
-    def __init__(self, dim: int, num_heads: int) -> None:
+    def __init__(self, num_heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, num_heads, head_dim))  # of queries, of keys
+        self.bias = nn.Parameter(torch.zeros(2, num_heads, head_dim))
+
+    def forward(self, query_key: Tensor) -> Tensor:  # [..., 2, H, Dh] -> [..., 2, H, Dh]
+        return F.layer_norm(query_key, query_key.shape[-1:], eps=1e-5) * self.weight + self.bias
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention with rotary embeddings; normed: queries and keys by HeadNorm."""
+
+    def __init__(self, dim: int, num_heads: int, normed: bool = False) -> None:
         super().__init__()
         if num_heads < 1 or dim % num_heads:
             raise ValueError(f"num_heads={num_heads} does not divide dim={dim}")
         self.num_heads = num_heads
         self.wqkv = nn.Linear(dim, 3 * dim, bias=False)
         self.wo = nn.Linear(dim, dim, bias=False)
+        self.head_norm = HeadNorm(num_heads, dim // num_heads) if normed else nn.Identity()
 
     def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None, cache: KeyValues | None = None) -> Tensor:
         """x [B, T, D]; mask broadcasts to [B, 1, T, T], None is causal; cache: attends in place of a mask."""
-        heads = rearrange(self.wqkv(x), "b t (n h d) -> b t (n h) d", n=3, h=self.num_heads)
-        query_key, value = heads.split([2 * self.num_heads, self.num_heads], dim=2)
+        heads = rearrange(self.wqkv(x), "b t (n h d) -> b t n h d", n=3, h=self.num_heads)
+        query_key, value = self.head_norm(heads[:, :, :2]).flatten(2, 3), heads[:, :, 2]
         query, key = rotate(query_key, rotation).chunk(2, dim=2)
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
         if cache is not None:

@@ -48,6 +48,8 @@ class EagleStudent:
             config["embedding_rows"] = len(network.embed_weight)
         if reads.layers:
             config |= {"layers": list(reads.layers), "adds_layers": reads.adds}
+        if network.attention_norm:
+            config["normed"] = True
         return config
 
 

@@ -222,16 +222,11 @@ def test_a_released_file_that_holds_code_is_rejected_unread(tmp_path, capfd):
     assert "executed" not in capfd.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "message"), [
-    ("layers.1.mlp.up_proj.weight", r"unexpected layers\.1"),
-    ("layers.0.self_attn.q_norm.weight", r"layout for Anole \(layers\.0\.self_attn\.q_norm\.weight\)"),
-])  # fmt: skip
-def test_an_unknown_layer_in_a_released_file_is_named(tmp_path, name, message):
-    """Catches, of another layout, a message about the size of the codebook."""
+def test_an_unknown_layer_in_a_released_file_is_named(tmp_path):
     folder = copied(tmp_path)
-    state = load_weights(folder)[0] | {name: torch.zeros(1)}
+    state = load_weights(folder)[0] | {"layers.1.mlp.up_proj.weight": torch.zeros(1)}
     torch.save(state, folder / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match=r"unexpected layers\.1"):
         load_network(folder, target_of())
 
 

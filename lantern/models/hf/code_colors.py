@@ -1,0 +1,45 @@
+"""Codes as pictures where their decoder is not here."""
+
+import torch
+from torch import Tensor, nn
+
+from lantern.errors import CheckpointError
+from lantern.models.checkpoints import read_weights
+
+CODEBOOK = "quantize.embedding.weight"  # its name in the files of IBQ tokenizers
+
+
+class CodeColors(nn.Module):
+    """Codes as pictures where their decoder is not here: each code a colour, by the three directions in which the
+    codebook varies most, so that near codes look alike. The last h x w tokens of an image are shown."""
+
+    def __init__(self, codebook: Tensor, grid: tuple[int, int], pixels: int = 8) -> None:
+        super().__init__()
+        self.codebook, self.grid, self.pixels = codebook, grid, pixels
+        self.colors: Tensor | None = None  # [V, 3]
+
+    def decode(self, tokens: Tensor) -> Tensor:  # [B, L] -> [B, 3, H, W]
+        if self.colors is None:
+            codebook = self.codebook.float()
+            centred = codebook - codebook.mean(0)
+            axes = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -3:]
+            projected = centred @ (axes * axes.sum(0).sign())  # of a sign that no library's version decides
+            self.colors = (projected / projected.std(0).clamp(min=1e-6) / 4 + 0.5).clamp(0, 1)
+        height, width = self.grid
+        shown = self.colors[tokens[:, -height * width :].unflatten(1, self.grid)].permute(0, 3, 1, 2)
+        return shown.repeat_interleave(self.pixels, 2).repeat_interleave(self.pixels, 3)
+
+
+def code_colors(file: str | None, embed: Tensor, grid: tuple[int, int]) -> CodeColors:
+    """file: of the image tokenizer, of which the codebook [V, C] alone is read; without it the model's embedding
+    [V, D] of the codes stands in its place."""
+    if file is None or embed.is_meta:
+        return CodeColors(embed, grid)
+    codebook = read_weights(file).get(CODEBOOK)
+    if codebook is None or len(codebook) != len(embed):
+        found = "no codebook" if codebook is None else f"a codebook of {len(codebook)} codes"
+        raise CheckpointError(
+            f"model.codebook={file} holds {found} ({CODEBOOK}) where {len(embed)} are needed; give the image "
+            "tokenizer's file of this model, or null"
+        )
+    return CodeColors(codebook.float().to(embed.device), grid)

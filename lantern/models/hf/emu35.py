@@ -1,0 +1,83 @@
+"""Emu3.5-Image (2510.26583): Qwen3's decoder under names and a config of its own, 131,072 codes of an IBQ tokenizer
+(2412.02692) behind its words, and a text tokenizer that its repository keeps as a list of byte pairs."""
+
+from base64 import b64decode
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import normalizers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers.convert_slow_tokenizer import TikTokenConverter
+
+from lantern.errors import CheckpointError, LanternError
+from lantern.models.hf.code_colors import code_colors
+from lantern.models.hf.pretrained import load_pretrained
+from lantern.models.hf.prompt_format import PromptIds, fixed, id_of, text_ids
+from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
+from lantern.models.token_grid import check_image_size
+
+WORDS, VISION_WORDS = "emu3.tiktoken", "emu3_vision_tokens.txt"
+PATTERN = (  # of its words: Qwen's, by which each digit is one
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|extra_{i}|>" for i in range(205)))
+NAMES = "<|image start|>", "<|image token|>", "<|extra_200|>", "<|visual token 000000|>"  # … row end, code 0
+TEMPLATE = "<|extra_203|>You are a helpful assistant for t2i task. USER: {} ASSISTANT: <|extra_100|>"
+UNCONDITIONAL = "<|extra_203|>You are a helpful assistant. USER:  ASSISTANT: <|extra_100|>"
+CODE_PIXELS = 16  # of a code's side
+
+
+class Emu35Config(Qwen3Config):
+    """Qwen3's, by the name that the released config.json gives."""
+
+    model_type = "Emu3"
+
+
+class BytePairs(TikTokenConverter):
+    """Reads a tiktoken file without that package."""
+
+    @staticmethod
+    def load_tiktoken_bpe(path: str) -> dict[bytes, int]:
+        lines = (line.split() for line in Path(path).read_bytes().splitlines() if line)
+        return {b64decode(token): int(rank) for token, rank in lines}
+
+
+def read_words(folder: Path) -> PreTrainedTokenizerBase:
+    """Its text tokenizer, from the two lists beside the weights."""
+    try:
+        vision = [line.strip() for line in (folder / VISION_WORDS).read_text().splitlines() if line.strip()]
+        made = BytePairs(str(folder / WORDS), PATTERN, extra_special_tokens=[*SPECIAL, *vision]).converted()
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"no readable {WORDS} and {VISION_WORDS} in {folder} ({error}); copy the tokenizer's files there"
+        ) from error
+    made.normalizer = normalizers.NFC()
+    return PreTrainedTokenizerFast(tokenizer_object=made)
+
+
+def load_emu35(
+    checkpoint: str, geometry: dict, codebook: str | None = None, image_size: int | Sequence[int] = 1024,
+    num_codes: int = 131072, prefix_len: int = 256, cfg_scale: float = 5.0, dtype: str = "auto", device: str = "auto",
+) -> HuggingFaceTarget:  # fmt: skip
+    """geometry: fields of Qwen3Config; codebook: the IBQ tokenizer's file, as of code_colors; image_size: its side, or
+    height and width, which its own code lets the model choose."""
+    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    for side in (height, width):
+        check_image_size(side, CODE_PIXELS)
+    grid = height // CODE_PIXELS, width // CODE_PIXELS
+    config = Emu35Config(**geometry)
+    model, text, made_of = load_pretrained(Qwen3ForCausalLM, config, checkpoint, dtype, device, read_text=read_words)
+    begin, image, row_end, first = (id_of(text, name) for name in NAMES)
+    after = [begin, *(text_ids(text, f"{grid[0]}*{grid[1]}") if text else []), image]
+    unconditional = [*(text_ids(text, UNCONDITIONAL) if text else []), *after]
+    if first + num_codes > config.vocab_size or len(unconditional) > prefix_len:
+        raise LanternError(
+            f"{num_codes} codes from id {first} need a vocab_size of {first + num_codes}, and the unconditional prompt "
+            f"a prefix of {len(unconditional)} tokens; give model.num_codes, model.geometry.vocab_size and "
+            "model.prefix_len of this checkpoint"
+        )
+    prompts = PromptIds(text, prefix_len, [], after, fixed(unconditional), TEMPLATE)
+    codes, embed = slice(first, first + num_codes), model.model.embed_tokens.weight
+    vocabulary = ImageVocabulary(embed[codes], model.lm_head.weight[codes].clone(), row_end=embed[row_end])
+    images = code_colors(codebook, vocabulary.embed, grid)
+    return HuggingFaceTarget(model.model, vocabulary, prompts, images, grid, cfg_scale, made_of)
