@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.released import is_released, to_released
-from lantern.drafters.loading import drafter_folder, is_parallel, load_network, network_of, read_drafter
+from lantern.drafters.loading import drafter_folder, is_parallel, is_training, load_network, network_of, read_drafter
 from lantern.errors import CheckpointError, LanternError, first_line
 from lantern.identity import PROVENANCE
 from lantern.models.checkpoints import (
@@ -68,7 +68,8 @@ def model_card(folder: Path, repository: str, model: str, overrides: Sequence[st
     """A card of the Hub for the drafter in `folder`, with the figures of the last validation of the run that `source`
     is in, where they are there. overrides: those that describe the target."""
     config = json.loads((folder / "config.json").read_text())
-    run = Path(source).expanduser().parent
+    weights = Path(source).expanduser()
+    run = weights.parents[is_training(weights)]  # a checkpoint lies in a folder of its own
     known = json.loads((run / PROVENANCE).read_text()) if (run / PROVENANCE).is_file() else {}
     base = next((text.partition("=")[2] for text in overrides if text.startswith("model.checkpoint=")), "")
     is_hub_id = base.count("/") == 1 and not Path(base).expanduser().exists()
