@@ -3,14 +3,14 @@
 import csv
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.released import is_released, to_released
 from lantern.drafters.loading import drafter_folder, is_parallel, is_training, load_network, network_of, read_drafter
 from lantern.errors import CheckpointError, LanternError, first_line
-from lantern.identity import PROVENANCE
+from lantern.identity import PROVENANCE, git_state
 from lantern.models.checkpoints import (
     FILE_SUFFIXES,
     TORCH_FILE,
@@ -18,6 +18,8 @@ from lantern.models.checkpoints import (
     load_weights,
     save_weights,
 )
+from lantern.models.hub import HUB_ID, commit_of
+from lantern.runtime.home import HOME
 from lantern.types import Target
 
 
@@ -56,36 +58,50 @@ tags:
 # A drafter for {model}
 
 An EAGLE drafter head for the visual autoregressive model {model}, whose images it leaves as they are: used losslessly,
-every token is one that the model would have drawn. Weights of the target: `{target_hash}`; it is refused for others.
+every token is one that the model would have drawn. Weights of the target: `{target_hash}`{target}; it is refused for
+others.
 
     python evaluate.py {command}
 
-{figures}Trained and written by Lantern ({revision}).
+{figures}{origin}; written by Lantern.
 """
 
 
-def model_card(folder: Path, repository: str, model: str, overrides: Sequence[str], source: str) -> str:
-    """A card of the Hub for the drafter in `folder`, with the figures of the last validation of the run that `source`
-    is in, where they are there. overrides: those that describe the target."""
-    config = json.loads((folder / "config.json").read_text())
+def model_card(
+    repository: str, source: str, model: str, overrides: Sequence[str], target_hash: str, base: str | None = None
+) -> str:
+    """A card of the Hub for the drafter of `source`, with the figures of the last validation of its run, where they are
+    there. overrides: those that describe the target; base: the target's checkpoint, a path or a Hub id."""
     weights = Path(source).expanduser()
     run = weights.parents[is_training(weights)]  # a checkpoint lies in a folder of its own
     known = json.loads((run / PROVENANCE).read_text()) if (run / PROVENANCE).is_file() else {}
-    base = next((text.partition("=")[2] for text in overrides if text.startswith("model.checkpoint=")), "")
-    is_hub_id = base.count("/") == 1 and not Path(base).expanduser().exists()
+    is_hub_id = base is not None and bool(HUB_ID.fullmatch(base)) and not Path(base).expanduser().exists()
+    commit = commit_of(base)
     validated = last_validation(run / "metrics.csv")
     lines = [f"| {name.removeprefix('val/')} | {value:.4g} |" for name, value in validated.items()]
     table = ["The last validation, on images that the target draws:", "", "| figure | value |", "| --- | --- |", *lines]
     return CARD.format(
-        base=f"\nbase_model: {base}" if is_hub_id else "",
+        base=f"\nbase_model: {str(base).partition('@')[0]}" if is_hub_id else "",
+        target=f", of {base} at commit {commit}" if commit else "",
         model=model,
-        target_hash=config.get("target_hash", "unknown"),
+        target_hash=target_hash,
         command=shlex.join(
             ["+method=refined_jacobi", f"model={model}", *overrides, f"drafter.checkpoint={repository}"]
         ),
         figures="\n".join([*table, "", ""]) if validated else "",
-        revision=f"revision {known.get('git', {}).get('revision', 'unknown')}",
+        origin=_origin(source, known),
     )
+
+
+def _origin(source: str, known: Mapping) -> str:
+    """Where the weights of `source` come from, by the provenance of their run or by their place."""
+    of_run, of_checkout = (state.get("revision") or "not on record" for state in (known.get("git", {}), git_state()))
+    if known:
+        return f"Trained by Lantern, revision {of_run}"
+    if Path(source).expanduser().resolve().is_relative_to((HOME / "data" / "weights").resolve()):
+        return f"Shipped with Lantern, revision {of_checkout}"
+    commit = commit_of(source)
+    return f"Taken from {source} at commit {commit}" if commit else "Of a training that is not on record"
 
 
 def push(folder: Path, repository: str, card: str) -> str:

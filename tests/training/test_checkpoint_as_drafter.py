@@ -82,10 +82,8 @@ def test_a_checkpoint_of_another_task_or_program_is_refused_by_its_name(target, 
 
 
 def test_a_card_finds_the_figures_of_the_run_around_a_checkpoint(tmp_path):
-    (tmp_path / "drafter").mkdir()
-    (tmp_path / "drafter" / "config.json").write_text("{}")
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "best.ckpt").touch()
     (tmp_path / "metrics.csv").write_text("step,val/alpha_1\n1,0.5\n")
-    told = model_card(tmp_path / "drafter", "me/d", "llamagen", [], str(tmp_path / "checkpoints" / "best.ckpt"))
+    told = model_card("me/d", str(tmp_path / "checkpoints" / "best.ckpt"), "llamagen", [], "abc123")
     assert "| alpha_1 | 0.5 |" in told
