@@ -17,6 +17,7 @@ from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.drafters.eagle.released import from_released, is_released
 from lantern.drafters.parallel import Parallel
 from lantern.errors import CheckpointError, first_line
+from lantern.identity import INT8
 from lantern.models.checkpoints import (
     CONFIG_FILE,
     FOLDER_FILES,
@@ -173,7 +174,7 @@ def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, targe
     if is_nameless := "target_hash" not in config and "embed_weight" in state:
         del wanted["target_hash"]
     for key, value in wanted.items():
-        if config.get(key) != value:
+        if str(config.get(key)).removesuffix(INT8) != str(value).removesuffix(INT8):  # rounded, its features are near
             raise CheckpointError(
                 f"the drafter in {checkpoint} is for a target with {key}={config.get(key)}, this one has {value}; "
                 f"{remedy}"
