@@ -5,9 +5,12 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from torch import nn
 
 from lantern.drafters.eagle.kv_state import FeatureTarget
-from lantern.drafters.eagle.released import is_released, to_released
+from lantern.drafters.eagle.released import is_released, to_released, to_sglang
 from lantern.drafters.loading import drafter_folder, is_parallel, is_training, load_network, network_of, read_drafter
 from lantern.errors import CheckpointError, LanternError, first_line
 from lantern.identity import PROVENANCE, git_state
@@ -25,7 +28,7 @@ from lantern.types import Target
 
 def write_ours(checkpoint: str, target: Target, folder: str) -> Path:
     """model.safetensors and config.json in our names: what evaluate.py and train.py read, from either layout."""
-    _check_place(Path(folder), WEIGHTS_FILE)
+    _check_place(Path(folder), WEIGHTS_FILE, False)
     found = _eagle_folder(checkpoint, target)
     load_network(found, target)  # raises for what does not fit
     return save_weights(folder, *read_drafter(found))
@@ -34,7 +37,7 @@ def write_ours(checkpoint: str, target: Target, folder: str) -> Path:
 def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
     """pytorch_model.bin and config.json as LANTERN's released drafters for LlamaGen have them, the embedding
     included."""
-    _check_place(Path(folder), TORCH_FILE)
+    _check_place(Path(folder), TORCH_FILE, True)
     found = _eagle_folder(checkpoint, target)
     network, (state, config) = load_network(found, target), read_drafter(found)
     if layers := network.reads.layers:
@@ -45,6 +48,28 @@ def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
     embedding = network.embedding(target.embed_weight)
     released = to_released(state, config, embedding, target.num_tokens, target.prefix_len)
     return save_weights(folder, *released, file=TORCH_FILE)
+
+
+def write_sglang(checkpoint: str, target: Any, folder: str) -> Path:
+    """model.safetensors and config.json as SGLang's LlamaForCausalLMEagle reads them (speculative algorithm EAGLE): for
+    models whose codes are ids of their language model. LlamaForCausalLMEagle3 has norms before its attention and its
+    head, and no token in the residual stream; no drafter here can be written as one."""
+    _check_place(Path(folder), WEIGHTS_FILE, True)
+    vocabulary = getattr(target, "vocabulary", None)
+    if vocabulary is None or vocabulary.row_end is not None or not isinstance(vocabulary.hidden, nn.Identity):
+        raise LanternError(
+            f"{type(target).__name__} reads codes otherwise than as ids of a language model, which SGLang's drafters "
+            "are for; give model=glm_image or another whose codes are ids, or format=ours"
+        )
+    found = _eagle_folder(checkpoint, target)
+    network, (state, config) = load_network(found, target), read_drafter(found)
+    if network.reads.layers or network.embed_weight is not None:
+        raise LanternError(
+            f"{checkpoint} reads the inputs of layers {list(network.reads.layers)} or has an embedding of its own, for "
+            "which SGLang's class of this network has no place; give a drafter of recipe=feature_lk"
+        )
+    length, words = target.prefix_len + target.num_tokens, target.transformer.config.vocab_size
+    return save_weights(folder, *to_sglang(state, config, words, length))
 
 
 CARD = """---
@@ -137,13 +162,13 @@ def _eagle_folder(checkpoint: str, target: Target) -> Path:
     return found
 
 
-def _check_place(folder: Path, file: str) -> None:
+def _check_place(folder: Path, file: str, has_their_names: bool) -> None:
     found = {path.name for path in folder.glob("*") if path.suffix in FILE_SUFFIXES}
     if not found:
         return
     try:
         network_of(*read_drafter(folder), folder)
-        may_replace = found == {file} and is_released(load_weights(folder)[0]) == (file == TORCH_FILE)
+        may_replace = found == {file} and is_released(load_weights(folder)[0]) == has_their_names
     except CheckpointError:
         may_replace = False
     if not may_replace:
