@@ -25,6 +25,7 @@ from lantern.types import Target
 
 DIGITS = 12  # older files hold 10 or 16 digits, of the same hashes
 BLOCK = 1 << 20  # bytes of a file read at once
+INT8 = "-int8"  # behind the hash of a target's files: with its weights rounded it is another target
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "transformers", "datasets", "torch-fidelity", "wandb")
 VERSIONED = {name.removesuffix("-core").replace("-", "_") for name in PACKAGES} | sys.stdlib_module_names
 PROVENANCE = "provenance.json"

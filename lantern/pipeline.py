@@ -14,7 +14,7 @@ from lantern.continuous.gaussian_shared import GaussianShared
 from lantern.decoding import DecodingSetup, Step, first_rounds, generate, steps
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError, unknown_setting
-from lantern.identity import module_hash
+from lantern.identity import INT8, module_hash
 from lantern.runtime.files import read_object
 from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, TreeLabel, TreePolicy, Verification
@@ -73,7 +73,12 @@ class Pipeline(DecodingSetup):
 
     @cached_property
     def law(self) -> Law:
-        """Lossless are combinations of Lantern's own parts that its tests cover, and those of a certificate."""
+        """Lossless are combinations of Lantern's own parts that its tests cover, and those of a certificate: of the
+        target as it is, also where its weights are rounded."""
+        law, is_rounded = self._law(), self.target.weights_hash.endswith(INT8)
+        return law._replace(reason=f"{law.reason}; the target has weights in int8") if is_rounded else law
+
+    def _law(self) -> Law:
         rule, verification, drafter = self.rule, self.verification, self.drafter
         if not rule.lossless:
             settings = ", ".join(f"acceptance.{name}={value}" for name, value in rule.parameters.items())

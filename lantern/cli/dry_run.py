@@ -20,8 +20,9 @@ AUTO_NODES = 64  # of the largest tree or window that tree=auto decodes with
 def print_estimate(cfg: DictConfig) -> None:
     plan, device = plan_of(cfg), resolve_device(cfg.device)
     num_nodes = largest_tree(instantiate(cfg.drafter), instantiate(cfg.tree))
-    if cfg.dtype == "auto":
-        cfg.dtype = "bfloat16" if is_bf16_fast(device) else "float32"
+    if cfg.dtype in ("auto", "int8"):
+        dtype = "bfloat16" if is_bf16_fast(device) else "float32"
+        cfg.dtype = dtype if cfg.dtype == "auto" else f"int8:{dtype}"
     cfg.device = "meta"
     target = instantiate(cfg.model).configured(cfg.sampling.cfg_scale)
     found, batch = Estimate.of(target, num_nodes, plan.images_at_once), f"B = {plan.images_at_once}"

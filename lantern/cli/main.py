@@ -61,11 +61,13 @@ def export(cfg: DictConfig) -> None:
     if not cfg.to:  # which Path takes for the working folder
         raise LanternError(f"to={cfg.to} names no folder; give the one to write to")
     write = instantiate(cfg.format)
-    weights = write(checkpoint=cfg.drafter.checkpoint, target=built(cfg.model), folder=cfg.to)
+    target = built(cfg.model)
+    weights = write(checkpoint=cfg.drafter.checkpoint, target=target, folder=cfg.to)
     print(f"drafter written to {weights} and the config.json beside it")
     if cfg.push is not None:
         from lantern.drafters.export import model_card, push
 
         told = [text for text in run.overrides.task if text.startswith("model.")]
-        card = model_card(weights.parent, cfg.push, run.runtime.choices.model, told, cfg.drafter.checkpoint)
+        of_target = run.runtime.choices.model, told, target.weights_hash, cfg.model.get("checkpoint")
+        card = model_card(cfg.push, cfg.drafter.checkpoint, *of_target)
         print(push(weights.parent, cfg.push, card))

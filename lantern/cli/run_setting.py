@@ -28,6 +28,7 @@ from lantern.evaluation.records import (
 )
 from lantern.evaluation.rows import Row, read_summary
 from lantern.models.checkpoints import local_hashes
+from lantern.models.hub import commit_of
 from lantern.pipeline import Pipeline, check_skip, missing_arguments, pipelines
 from lantern.reporting.merge import add_point, merge_points
 from lantern.reporting.publish import publish, published_keys, write_measurements
@@ -137,15 +138,17 @@ def _identified(
     plan: Plan, config: Mapping, pipeline: Pipeline, settings: Row, method: str | None, hashes: Mapping[str, str]
 ) -> Plan:
     tokenizer = next((found for name, found in hashes.items() if name.startswith("model.tokenizer")), None)
-    preset = {"method": method} if method else {}
+    preset: Row = {"method": method} if method else {}
+    of_files = {"target_commit": commit_of(config["model"].get("checkpoint")), "tokenizer_hash": tokenizer}
     weights = config["drafter"].get("checkpoint")
     if weights and pipeline.drafter.weights_hash:
+        preset["drafter_commit"] = commit_of(weights)
         preset["drafter_name"] = "/".join(Path(weights).parts[-2:])  # by which a table tells two drafters apart
     return replace(
         plan,
         fingerprint=identity.config_fingerprint(config),
         plain_fingerprint=identity.config_fingerprint(config, identity.PLAIN),
-        protocol=identity.protocol(pipeline.target, plan.prompts, config) | {"tokenizer_hash": tokenizer},
+        protocol=identity.protocol(pipeline.target, plan.prompts, config) | of_files,
         settings=settings,
         notes=preset | published_keys({**pipeline.describe(), **settings, **preset}, config["published"] or {}),
     )

@@ -3,14 +3,17 @@
 import csv
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from torch import nn
 
 from lantern.drafters.eagle.kv_state import FeatureTarget
-from lantern.drafters.eagle.released import is_released, to_released
-from lantern.drafters.loading import drafter_folder, is_parallel, load_network, network_of, read_drafter
+from lantern.drafters.eagle.released import is_released, to_released, to_sglang
+from lantern.drafters.loading import drafter_folder, is_parallel, is_training, load_network, network_of, read_drafter
 from lantern.errors import CheckpointError, LanternError, first_line
-from lantern.identity import PROVENANCE
+from lantern.identity import PROVENANCE, git_state
 from lantern.models.checkpoints import (
     FILE_SUFFIXES,
     TORCH_FILE,
@@ -18,12 +21,14 @@ from lantern.models.checkpoints import (
     load_weights,
     save_weights,
 )
+from lantern.models.hub import HUB_ID, commit_of
+from lantern.runtime.home import HOME
 from lantern.types import Target
 
 
 def write_ours(checkpoint: str, target: Target, folder: str) -> Path:
     """model.safetensors and config.json in our names: what evaluate.py and train.py read, from either layout."""
-    _check_place(Path(folder), WEIGHTS_FILE)
+    _check_place(Path(folder), WEIGHTS_FILE, False)
     found = _eagle_folder(checkpoint, target)
     load_network(found, target)  # raises for what does not fit
     return save_weights(folder, *read_drafter(found))
@@ -32,7 +37,7 @@ def write_ours(checkpoint: str, target: Target, folder: str) -> Path:
 def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
     """pytorch_model.bin and config.json as LANTERN's released drafters for LlamaGen have them, the embedding
     included."""
-    _check_place(Path(folder), TORCH_FILE)
+    _check_place(Path(folder), TORCH_FILE, True)
     found = _eagle_folder(checkpoint, target)
     network, (state, config) = load_network(found, target), read_drafter(found)
     if layers := network.reads.layers:
@@ -47,6 +52,28 @@ def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
     return save_weights(folder, *released, file=TORCH_FILE)
 
 
+def write_sglang(checkpoint: str, target: Any, folder: str) -> Path:
+    """model.safetensors and config.json as SGLang's LlamaForCausalLMEagle reads them (speculative algorithm EAGLE): for
+    models whose codes are ids of their language model. LlamaForCausalLMEagle3 has norms before its attention and its
+    head, and no token in the residual stream; no drafter here can be written as one."""
+    _check_place(Path(folder), WEIGHTS_FILE, True)
+    vocabulary = getattr(target, "vocabulary", None)
+    if vocabulary is None or vocabulary.row_end is not None or not isinstance(vocabulary.hidden, nn.Identity):
+        raise LanternError(
+            f"{type(target).__name__} reads codes otherwise than as ids of a language model, which SGLang's drafters "
+            "are for; give model=glm_image or another whose codes are ids, or format=ours"
+        )
+    found = _eagle_folder(checkpoint, target)
+    network, (state, config) = load_network(found, target), read_drafter(found)
+    if network.reads.layers or network.embed_weight is not None:
+        raise LanternError(
+            f"{checkpoint} reads the inputs of layers {list(network.reads.layers)} or has an embedding of its own, for "
+            "which SGLang's class of this network has no place; give a drafter of recipe=feature_lk"
+        )
+    length, words = target.prefix_len + target.num_tokens, target.transformer.config.vocab_size
+    return save_weights(folder, *to_sglang(state, config, words, length))
+
+
 CARD = """---
 library_name: lantern
 tags:
@@ -58,35 +85,50 @@ tags:
 # A drafter for {model}
 
 An EAGLE drafter head for the visual autoregressive model {model}, whose images it leaves as they are: used losslessly,
-every token is one that the model would have drawn. Weights of the target: `{target_hash}`; it is refused for others.
+every token is one that the model would have drawn. Weights of the target: `{target_hash}`{target}; it is refused for
+others.
 
     python evaluate.py {command}
 
-{figures}Trained and written by Lantern ({revision}).
+{figures}{origin}; written by Lantern.
 """
 
 
-def model_card(folder: Path, repository: str, model: str, overrides: Sequence[str], source: str) -> str:
-    """A card of the Hub for the drafter in `folder`, with the figures of the last validation of the run that `source`
-    is in, where they are there. overrides: those that describe the target."""
-    config = json.loads((folder / "config.json").read_text())
-    run = Path(source).expanduser().parent
+def model_card(
+    repository: str, source: str, model: str, overrides: Sequence[str], target_hash: str, base: str | None = None
+) -> str:
+    """A card of the Hub for the drafter of `source`, with the figures of the last validation of its run, where they are
+    there. overrides: those that describe the target; base: the target's checkpoint, a path or a Hub id."""
+    weights = Path(source).expanduser()
+    run = weights.parents[is_training(weights)]  # a checkpoint lies in a folder of its own
     known = json.loads((run / PROVENANCE).read_text()) if (run / PROVENANCE).is_file() else {}
-    base = next((text.partition("=")[2] for text in overrides if text.startswith("model.checkpoint=")), "")
-    is_hub_id = base.count("/") == 1 and not Path(base).expanduser().exists()
+    is_hub_id = base is not None and bool(HUB_ID.fullmatch(base)) and not Path(base).expanduser().exists()
+    commit = commit_of(base)
     validated = last_validation(run / "metrics.csv")
     lines = [f"| {name.removeprefix('val/')} | {value:.4g} |" for name, value in validated.items()]
     table = ["The last validation, on images that the target draws:", "", "| figure | value |", "| --- | --- |", *lines]
     return CARD.format(
-        base=f"\nbase_model: {base}" if is_hub_id else "",
+        base=f"\nbase_model: {str(base).partition('@')[0]}" if is_hub_id else "",
+        target=f", of {base} at commit {commit}" if commit else "",
         model=model,
-        target_hash=config.get("target_hash", "unknown"),
+        target_hash=target_hash,
         command=shlex.join(
             ["+method=refined_jacobi", f"model={model}", *overrides, f"drafter.checkpoint={repository}"]
         ),
         figures="\n".join([*table, "", ""]) if validated else "",
-        revision=f"revision {known.get('git', {}).get('revision', 'unknown')}",
+        origin=_origin(source, known),
     )
+
+
+def _origin(source: str, known: Mapping) -> str:
+    """Where the weights of `source` come from, by the provenance of their run or by their place."""
+    of_run, of_checkout = (state.get("revision") or "not on record" for state in (known.get("git", {}), git_state()))
+    if known:
+        return f"Trained by Lantern, revision {of_run}"
+    if Path(source).expanduser().resolve().is_relative_to((HOME / "data" / "weights").resolve()):
+        return f"Shipped with Lantern, revision {of_checkout}"
+    commit = commit_of(source)
+    return f"Taken from {source} at commit {commit}" if commit else "Of a training that is not on record"
 
 
 def push(folder: Path, repository: str, card: str) -> str:
@@ -122,13 +164,13 @@ def _eagle_folder(checkpoint: str, target: Target) -> Path:
     return found
 
 
-def _check_place(folder: Path, file: str) -> None:
+def _check_place(folder: Path, file: str, has_their_names: bool) -> None:
     found = {path.name for path in folder.glob("*") if path.suffix in FILE_SUFFIXES}
     if not found:
         return
     try:
         network_of(*read_drafter(folder), folder)
-        may_replace = found == {file} and is_released(load_weights(folder)[0]) == (file == TORCH_FILE)
+        may_replace = found == {file} and is_released(load_weights(folder)[0]) == has_their_names
     except CheckpointError:
         may_replace = False
     if not may_replace:

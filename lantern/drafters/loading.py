@@ -1,6 +1,6 @@
-"""Loads drafters, ours or of the released LANTERN layout, from a folder, the Hub or Weights & Biases. Ours carry the
-hash of the target whose features they were distilled on; released ones name no target, so that only sizes can be
-checked."""
+"""Loads drafters, ours or of the released LANTERN layout, from a folder, the Hub or Weights & Biases, and ours from a
+checkpoint of their training. Ours carry the hash of the target whose features they were distilled on; released ones
+name no target, so that only sizes can be checked."""
 
 import logging
 from collections.abc import Callable, Collection, Hashable
@@ -17,6 +17,7 @@ from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.drafters.eagle.released import from_released, is_released
 from lantern.drafters.parallel import Parallel
 from lantern.errors import CheckpointError, first_line
+from lantern.identity import INT8
 from lantern.models.checkpoints import (
     CONFIG_FILE,
     FOLDER_FILES,
@@ -25,11 +26,13 @@ from lantern.models.checkpoints import (
     load_described,
     load_weights,
     randomly_initialised,
+    read_torch,
     weights_file,
     weights_hash,
 )
 from lantern.models.hub import find_folder
 from lantern.models.llamagen.transformer import feed_forward_dim
+from lantern.runtime.files import is_file
 from lantern.sampling import Sampling
 from lantern.types import Target, TreePolicy
 
@@ -39,6 +42,8 @@ LAYER_WIDTHS = 14  # parameters of a drafter over its squared width, about: fc 2
 EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
 CHECKPOINT = "drafter.checkpoint"
 ARTIFACT = "wandb:"  # before the name of one
+TRAINING_SUFFIX = ".ckpt"  # of the checkpoints that a training goes on from
+NETWORK, DESCRIPTION = "network.", "drafter"  # in these: the prefix of a drafter's weights, the key of its config
 
 log = logging.getLogger(__name__)
 Network = TypeVar("Network", EagleNetwork, ParallelNetwork)
@@ -84,12 +89,14 @@ def load_parallel(checkpoint: str | Path, target: FeatureTarget, tree: TreePolic
 def drafter_folder(
     checkpoint: str | Path, target: Target, command: str = EAGLE, setting: str = "drafter.checkpoint"
 ) -> Path:
-    """The folder of a drafter's files. checkpoint: their folder, a Hub id, or wandb:<artifact>; command: trains such a
-    drafter."""
+    """The folder of a drafter's files, or a checkpoint of its training. checkpoint: one of these, a Hub id, or
+    wandb:<artifact>; command: trains such a drafter."""
     if not isinstance(checkpoint, str | Path):
         raise CheckpointError(f"{setting}={checkpoint} is not a name or a path; give the folder of a drafter")
     if str(checkpoint).startswith(ARTIFACT):
         return fetch_artifact(str(checkpoint), setting)
+    if is_training(path := Path(checkpoint).expanduser()):
+        return path
     size = 4 * LAYER_WIDTHS * target.embed_weight.shape[1] ** 2
     try:
         return find_folder(checkpoint, setting, size, DRAFTER_FILES, is_drafter)
@@ -115,6 +122,24 @@ def is_drafter(folder: Path) -> bool:
     return (folder / CONFIG_FILE).is_file() and weights_file(folder).is_file()
 
 
+def is_training(path: Path) -> bool:
+    """Whether this is a checkpoint that Lightning wrote, by its name."""
+    return path.suffix == TRAINING_SUFFIX and is_file(path)
+
+
+def read_training(path: Path) -> tuple[dict[str, Tensor], dict]:
+    """State dict and config of the drafter in a checkpoint of its training: what this training exports if it ends
+    there, averaged weights where a callback averages them."""
+    content = read_torch(path)
+    state, config = (content.get(key) if isinstance(content, dict) else None for key in ("state_dict", DESCRIPTION))
+    if not isinstance(state, dict) or not isinstance(config, dict):
+        raise CheckpointError(
+            f"{path} is no checkpoint of a drafter that this version's train.py wrote; give a .ckpt of its checkpoints "
+            "folder, or the folder of a drafter"
+        )
+    return {name.removeprefix(NETWORK): value for name, value in state.items() if name.startswith(NETWORK)}, config
+
+
 def is_parallel(state: dict[str, Tensor], config: dict) -> bool:
     """Whether a drafter is one of train.py drafter=parallel, by either of its files."""
     return "levels" in config or any(name.startswith("ahead.") for name in state)
@@ -133,7 +158,7 @@ def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOI
 
 def load_parallel_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOINT) -> ParallelNetwork:
     """As load_network, for drafters of train.py drafter=parallel."""
-    state, config = load_weights(checkpoint)
+    state, config = read_drafter(checkpoint)
     _check(state, config, checkpoint, target, remedy := _remedy(setting, PARALLEL))
     network = _build(ParallelNetwork, {*SIZES, "levels"}, (), state, config, checkpoint, PARALLEL)
     _check_heads(network, checkpoint, target, remedy)
@@ -149,7 +174,7 @@ def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, targe
     if is_nameless := "target_hash" not in config and "embed_weight" in state:
         del wanted["target_hash"]
     for key, value in wanted.items():
-        if config.get(key) != value:
+        if str(config.get(key)).removesuffix(INT8) != str(value).removesuffix(INT8):  # rounded, its features are near
             raise CheckpointError(
                 f"the drafter in {checkpoint} is for a target with {key}={config.get(key)}, this one has {value}; "
                 f"{remedy}"
@@ -167,7 +192,9 @@ def _check_heads(network: EagleNetwork | ParallelNetwork, checkpoint: str | Path
 
 
 def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
-    """State dict and config in our names, from either layout."""
+    """State dict and config in our names, from either layout or a checkpoint of a training."""
+    if is_training(path := Path(checkpoint)):
+        return read_training(path)
     state, config = load_weights(checkpoint)
     return from_released(state, config, checkpoint) if is_released(state) else (state, config)
 

@@ -32,14 +32,16 @@ SPEED_KEYS = (
     "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high",
 )  # fmt: skip
 PROTOCOL_KEYS = (
-    "fingerprint", "target_hash", "tokenizer_hash", "prompts_hash", "split", "batch_size", "dtype", "device", "threads",
-    "compile", "cuda_graphs", "tf32", "code", "user_code", "revision", "torch", "law", "warnings",
+    "fingerprint", "target_hash", "target_commit", "drafter_commit", "tokenizer_hash", "prompts_hash", "split",
+    "batch_size", "dtype", "device", "threads", "compile", "cuda_graphs", "tf32", "code", "user_code", "revision",
+    "torch", "law", "warnings",
 )  # fmt: skip
 IDENTITY_KEYS = (  # besides SETTING_KEYS, of a setting
     "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype", "device", "threads", "torch",
     "compile", "fingerprint",
 )  # fmt: skip
 NAMES = ("model", "drafter", "tree", "acceptance")  # texts of every row
+TEXTS = ("code", "user_code", "warnings", "method", "target_commit", "drafter_commit")  # of some
 NUMBERS = (
     *SPEED_KEYS, "k", "delta", "lam", "temperature", "top_k", "top_p", "cfg_scale", "seed", "batch_size", "threads",
     "code_distance", "head_ms", "frechet", "kernel", "precision", "recall",
@@ -139,7 +141,7 @@ def flaw_of(row: object) -> str | None:
         is_scalar = isinstance(value, str | bool) or (is_number(value) and math.isfinite(value))
         if key in NUMBERS or key.endswith(NUMBER_ENDS):
             fits = is_scalar and is_number(value)
-        elif key in NAMES or key.endswith("_hash") or key in ("code", "user_code", "warnings", "method"):
+        elif key in NAMES or key.endswith("_hash") or key in TEXTS:
             fits = isinstance(value, str)
         else:
             fits = is_scalar or not (isinstance(value, float) or key in PROTOCOL_KEYS or "." in key)

@@ -45,7 +45,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"no weights at {path}; give the path of a .safetensors or torch checkpoint")
-    content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    content = _read_safetensors(path) if path.suffix == ".safetensors" else read_torch(path)
     while isinstance(content, dict) and (wrapper := next((k for k in WRAPPER_KEYS if k in content), None)):
         content = content[wrapper]
     if not isinstance(content, dict) or not content or not all(isinstance(v, Tensor) for v in content.values()):
@@ -60,7 +60,8 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} is not a readable safetensors file ({error}); copy it again") from error
 
 
-def _read_torch(path: Path) -> object:
+def read_torch(path: Path) -> object:
+    """What torch.save wrote. Code in it is never executed."""
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):  # saved by training scripts: their command line
             return torch.load(path, map_location="cpu", weights_only=True)

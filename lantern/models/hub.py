@@ -17,7 +17,9 @@ from lantern.runtime.files import parse_json
 
 HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")  # with a revision: a branch, tag or commit
 MODEL_FILES = ("*.safetensors", "*.json", "*.model", "*.txt", "*.tiktoken")
+COMMIT = re.compile(r"[/\\]snapshots[/\\]([0-9a-f]{40})\b")  # in the paths of the client's cache
 UNREACHABLE = (HfHubHTTPError, HFValidationError, httpx.HTTPError, OSError, ValueError)
+_commits: dict[str, str] = {}  # by Hub id, with its revision, of what this process has found
 
 
 def find_file(source: str | Path, name: str, setting: str, size: int) -> Path:
@@ -32,7 +34,7 @@ def find_file(source: str | Path, name: str, setting: str, size: int) -> Path:
         raise CheckpointError(f"no {name} in the folder {path} ({gigabytes(size)}); give {setting}=<its path>")
     _check_hub_id(source, name, setting, size)
     try:
-        return _cached_or_fetched(_of(source, huggingface_hub.hf_hub_download, name), Path.is_file)
+        return _noted(source, _cached_or_fetched(_of(source, huggingface_hub.hf_hub_download, name), Path.is_file))
     except UNREACHABLE as error:
         repository, revision = HUB_ID.fullmatch(str(source)).groups("main")
         link = f"https://huggingface.co/{repository}/resolve/{revision}/{name}"
@@ -40,6 +42,18 @@ def find_file(source: str | Path, name: str, setting: str, size: int) -> Path:
             f"{name} ({gigabytes(size)}) is not on this machine and could not be fetched from {link} "
             f"({first_line(error)}); fetch it elsewhere, put it anywhere here and give {setting}=<its path>"
         ) from error
+
+
+def commit_of(source: object) -> str | None:
+    """The commit that a Hub id, with or without @revision, stood for when this process found its files; None for a path
+    and for what was not looked for."""
+    return _commits.get(str(source))
+
+
+def _noted(source: str | Path, found: Path) -> Path:
+    if commit := COMMIT.search(str(found)):
+        _commits[str(source)] = commit[1]
+    return found
 
 
 def fetch_beside(source: str | Path, name: str) -> None:
@@ -80,7 +94,7 @@ def find_folder(
     _check_hub_id(source, "the model", setting, size)
     try:
         fetch = partial(_of(source, huggingface_hub.snapshot_download), allow_patterns=list(files))
-        return _cached_or_fetched(fetch, suffices)
+        return _noted(source, _cached_or_fetched(fetch, suffices))
     except UNREACHABLE as error:
         raise CheckpointError(
             f"the files of {source} ({gigabytes(size)}) are not on this machine and could not be fetched from "

@@ -48,7 +48,9 @@ def resolve_dtype(name: str, device: torch.device | str = "cpu") -> torch.dtype:
     if name == "auto":
         return torch.bfloat16 if is_bf16_fast(device) else torch.float32
     if name not in DTYPES:
-        raise LanternError(f"dtype={name} is unknown; give auto, {', '.join(DTYPES)}")
+        raise LanternError(
+            f"dtype={name} is unknown here; give auto, {', '.join(DTYPES)}, of a Hugging Face model int8"
+        )
     one = torch.ones(1, 1, dtype=DTYPES[name], device=device)
     try:
         torch.mm(one, one)
@@ -56,6 +58,12 @@ def resolve_dtype(name: str, device: torch.device | str = "cpu") -> torch.dtype:
         reason = str(error).splitlines()[0]
         raise LanternError(f"dtype={name} does not work on device {device} ({reason}); use dtype=float32") from error
     return DTYPES[name]
+
+
+def split_int8(dtype: str) -> tuple[bool, str]:
+    """Whether a setting asks for weights in int8, and the dtype of all else: int8 or int8:float32."""
+    kind, _, rest = dtype.partition(":")
+    return (True, rest or "auto") if kind == "int8" else (False, dtype)
 
 
 def allow_tf32(allowed: bool) -> None:

@@ -3,9 +3,11 @@
 from weakref import ref
 
 import pytest
+from huggingface_hub import constants
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from support.configs import composed
+from support.families import FAMILIES, config
 from support.tiny_weights import write_tiny_weights
 
 from lantern.cli.composing import one_at_a_time
@@ -60,6 +62,33 @@ def test_a_setting_that_fails_frees_the_memory_of_its_target(failing, tmp_path, 
     with pytest.raises(ZeroDivisionError):
         run_setting(composed("evaluate", "acceptance=exact", *small, *failing), "llamagen", tmp_path / "run", None)
     assert [target.held_bytes for target in targets] == [0]
+
+
+@pytest.mark.parametrize("of_hub", ["target", "drafter"])
+def test_rows_name_the_commit_of_weights_from_the_hub_and_of_no_others(of_hub, tmp_path, monkeypatch):
+    """In the client's own cache, without the network. Catches a branch's name, and plain decoding with a drafter's."""
+    commit, kept = "34" * 20, tmp_path / "models--owner--name"
+    snapshot = kept / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text(commit)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    measured = ["tracking.mode=disabled", "prompts=demo", "acceptance=exact", "speed.num_prompts=1"]
+    measured += ["quality.num_images=0", "speed.max_retimed=0"]
+    if of_hub == "target":
+        FAMILIES["glm_image"].make(snapshot)
+        cfg = config(FAMILIES["glm_image"], "owner/name", *measured, "drafter=jacobi", "drafter.length=4")
+    else:
+        weights = write_tiny_weights(tmp_path / "weights")
+        (weights / "drafter").rename(snapshot / "drafter")
+        for file in (snapshot / "drafter").iterdir():
+            file.rename(snapshot / file.name)
+        own = [f"paths.weights={weights}", "dtype=float32", "device=cpu", "drafter.checkpoint=owner/name@main"]
+        cfg = composed("evaluate", *measured, *own)
+    plain, method = run_setting(cfg, "tiny", tmp_path / "run", None)
+    assert plain["target_commit"] == method["target_commit"] == (commit if of_hub == "target" else None)
+    assert method["drafter_commit"] == (commit if of_hub == "drafter" else None)
+    assert plain["drafter_commit"] is None
 
 
 @pytest.mark.full

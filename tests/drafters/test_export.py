@@ -7,10 +7,13 @@ import huggingface_hub
 import pytest
 import wandb
 import yaml
+from support.paths import ROOT
 
 from lantern.drafters.export import model_card, push
 from lantern.drafters.loading import drafter_folder
 from lantern.errors import CheckpointError, LanternError
+from lantern.identity import git_state
+from lantern.models import hub
 
 
 @pytest.fixture
@@ -23,21 +26,43 @@ def run(tmp_path):
     return tmp_path
 
 
-def test_a_card_says_whose_drafter_it_is_how_good_and_how_to_use_it(run):
-    told = ["model.checkpoint=user/model", "model.image_size=384"]
-    card = model_card(run / "drafter", "me/drafter", "llamagen_c2i_b", told, str(run / "drafter"))
+def test_a_card_says_whose_drafter_it_is_how_good_and_how_to_use_it(run, monkeypatch):
+    told = ["model.checkpoint=user/model@main", "model.image_size=384"]
+    monkeypatch.setitem(hub._commits, "user/model@main", "ab" * 20)
+    card = model_card("me/drafter", str(run / "drafter"), "llamagen_c2i_b", told, "abc123", "user/model@main")
     head, text = card.removeprefix("---\n").split("---\n", 1)
     assert yaml.safe_load(head)["base_model"] == "user/model"
-    for part in ("`abc123`", "| alpha_1 | 0.5 |", "| length | 3.25 |", "revision f00", "drafter.checkpoint=me/drafter"):
+    for part in (
+        "`abc123`",
+        "| alpha_1 | 0.5 |",
+        "| length | 3.25 |",
+        "revision f00",
+        "drafter.checkpoint=me/drafter",
+        "ab" * 20,
+    ):
         assert part in text
 
 
 def test_a_card_of_a_drafter_without_its_run_has_no_figures(run):
     (run / "metrics.csv").unlink()
     (run / "provenance.json").unlink()
-    card = model_card(run / "drafter", "me/drafter", "llamagen", [], str(run / "drafter"))
+    card = model_card("me/drafter", str(run / "drafter"), "llamagen", [], "abc123")
     assert "base_model" not in card
     assert "| figure" not in card
+
+
+def test_a_card_says_of_every_source_where_its_weights_come_from(run, monkeypatch):
+    """Catches shipped weights of an unknown revision, and a Hub id without the commit that was read."""
+    monkeypatch.setitem(hub._commits, "user/drafter", "cd" * 20)
+    (run / "provenance.json").unlink()
+    of_shipped, of_hub, of_folder = (
+        model_card("me/drafter", source, "llamagen", [], "abc123")
+        for source in (str(ROOT / "data" / "weights" / "drafter"), "user/drafter", str(run / "drafter"))
+    )
+    assert str(git_state()["revision"]) in of_shipped
+    assert f"user/drafter at commit {'cd' * 20}" in of_hub
+    assert "not on record" in of_folder
+    assert not any("unknown" in card for card in (of_shipped, of_hub, of_folder))
 
 
 def test_a_folder_is_uploaded_with_its_card_and_a_refusal_is_one_sentence(run, monkeypatch):

@@ -9,7 +9,8 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from huggingface_hub.utils import httpx
 
 from lantern.errors import CheckpointError
-from lantern.models.hub import find_file, find_folder, is_complete
+from lantern.models import hub
+from lantern.models.hub import commit_of, find_file, find_folder, is_complete
 
 SIZE = 446_000_000
 
@@ -102,3 +103,31 @@ def test_a_revision_behind_an_id_is_fetched(monkeypatch, tmp_path):
         (("user/model", "a.pt"), "v1.0"), (("user/model", "a.pt"), "v1.0"),
         (("user/model",), "refs/pr/1"), (("user/model",), "refs/pr/1"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("revision", ["", "@v1.0", f"@{'12' * 20}"])
+def test_the_commit_of_what_was_read_is_known(tmp_path, monkeypatch, revision):
+    """By the client's own cache, without the network. Catches the name of a branch in place of what it stood for."""
+    commit, name = "12" * 20, f"owner/model{revision}"
+    kept = tmp_path / "models--owner--model"
+    (kept / "snapshots" / commit).mkdir(parents=True)
+    (kept / "snapshots" / commit / "model.safetensors").touch()
+    (kept / "refs").mkdir()
+    for ref in ("main", "v1.0"):
+        (kept / "refs" / ref).write_text(commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(hub, "_commits", {})
+    assert commit_of(name) is None
+    find_folder(name, "model.checkpoint", SIZE)
+    assert commit_of(name) == commit
+    hub._commits.clear()
+    find_file(name, "model.safetensors", "model.checkpoint", SIZE)
+    assert commit_of(name) == commit
+
+
+def test_a_local_folder_has_no_commit(tmp_path):
+    place = tmp_path / "snapshots" / ("12" * 20)
+    place.mkdir(parents=True)
+    find_folder(place, "model.checkpoint", SIZE)
+    assert commit_of(place) is None
+    assert commit_of(None) is None

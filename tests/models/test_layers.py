@@ -79,3 +79,17 @@ def test_projections_with_a_bias_and_those_fused_already_are_left_alone():
     x = torch.randn(2, 6)
     for expected, found in zip(layer(x), twin(x), strict=True):
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", [(1,), (2,), (3, 1), (1, 3), (2, 2), (5,)])
+def test_products_of_a_few_rows_are_those_of_a_linear_layer(shape, bias):
+    """Catches rows and columns exchanged, a lost bias, and layers that were left as they were."""
+    layer = nn.Module()
+    layer.self_attn, layer.mlp = nn.Module(), nn.Module()
+    layer.self_attn.o_proj, layer.mlp.down_proj = nn.Linear(6, 4, bias=bias), nn.Linear(4, 7, bias=bias)
+    twin, x = fused_twin(layer), torch.randn(*shape, 6)
+    expected, found = (part.mlp.down_proj(part.self_attn.o_proj(x)) for part in (layer, twin))
+    torch.testing.assert_close(found, expected)
+    assert found.is_contiguous()
+    assert {type(part) for part in twin.modules() if isinstance(part, nn.Linear)} == {layers.FewRowsLinear}

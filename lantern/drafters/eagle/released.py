@@ -1,6 +1,7 @@
-"""The layout of the released LANTERN drafters: EAGLE-1's decoder layer behind fc (2401.15077), with an embedding of its
-own. Of LlamaGen's, rotary pairs are (2i, 2i + 1) as here; only names differ, and q, k, v are separate. Anole's is a
-layer of Chameleon, with its norms, rotary pairs (i, i + Dh / 2), and an embedding of the whole vocabulary."""
+"""The layouts of EAGLE-1's decoder layer behind fc (2401.15077) in which others hold drafters. LANTERN's have an
+embedding of their own; of those for LlamaGen rotary pairs are (2i, 2i + 1) as here, only names differ, and q, k, v are
+separate; Anole's is a layer of Chameleon, with its norms, rotary pairs (i, i + Dh / 2), and an embedding of the whole
+vocabulary. SGLang's LlamaForCausalLMEagle takes embedding and head from its target, and has the latter pairs, too."""
 
 import torch
 from einops import rearrange
@@ -106,20 +107,43 @@ def to_released(
             f"LANTERN's code has no drafters for targets of {num_tokens} tokens behind a prefix of {prefix_len}, only "
             "for LlamaGen's class models at 384 pixels and its text models at 256 and 512; give format=ours"
         )
-    theirs = {theirs: state[ours] for theirs, ours in NAMES.items() if ours in state}
-    theirs |= dict(zip(HEADS, state["attention.wqkv.weight"].chunk(3), strict=True))
+    theirs, sizes = _as_llama(state, config)
     return theirs | {"embed_tokens.weight": embed_weight}, {
         "architectures": ["LlamaForCausalLM"],
+        "vocab_size": config["vocab_size"],
+        "input_type": INPUT_TYPES[num_tokens, prefix_len],
+        "block_size": num_tokens,
+        "cls_token_num": prefix_len,
+        **sizes,
+    }
+
+
+def to_sglang(state: dict[str, Tensor], config: dict, vocab_size: int, length: int) -> tuple[dict[str, Tensor], dict]:
+    """Our state dict and config as SGLang's llama_eagle.py reads them; vocab_size: of the target's language model;
+    length: of the longest sequence. Its positions are those of the features, ours of the tokens, one more: rotary
+    attention is of differences."""
+    theirs, sizes = _as_llama(state, config)
+    for name in HEADS[:2]:  # a head's even dimensions, then its odd ones
+        theirs[name] = rearrange(theirs[name], "(h d two) i -> (h two d) i", h=config["num_heads"], two=2).contiguous()
+    return theirs, {
+        "architectures": ["LlamaForCausalLMEagle"],
+        "vocab_size": vocab_size,
+        "max_position_embeddings": length,
+        "rope_theta": 10000.0,
+        **sizes,
+    }
+
+
+def _as_llama(state: dict[str, Tensor], config: dict) -> tuple[dict[str, Tensor], dict]:
+    """The weights of the layer and of fc in Llama's names, and the keys of its config that all layouts share."""
+    theirs = {theirs: state[ours] for theirs, ours in NAMES.items() if ours in state}
+    return theirs | dict(zip(HEADS, state["attention.wqkv.weight"].chunk(3), strict=True)), {
         "model_type": "llama",
         "hidden_size": config["dim"],
         "intermediate_size": config["hidden_dim"],
         "num_attention_heads": config["num_heads"],
         "num_key_value_heads": config["num_heads"],
         "num_hidden_layers": 1,
-        "vocab_size": config["vocab_size"],
-        "input_type": INPUT_TYPES[num_tokens, prefix_len],
-        "block_size": num_tokens,
-        "cls_token_num": prefix_len,
         "rms_norm_eps": config.get("eps", 1e-5),
         "hidden_act": "silu",
         "attention_bias": False,

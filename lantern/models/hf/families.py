@@ -21,9 +21,11 @@ from transformers import (
 from transformers.models.emu3.modeling_emu3 import Emu3VQVAE
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
+from lantern.engine.cached_target import ImageTokenizer
 from lantern.errors import CheckpointError, LanternError, first_line
 from lantern.models.chameleon import ChameleonVQGAN
 from lantern.models.hf.code_colors import CodeColors
+from lantern.models.hf.diffusion_images import DiffusionImages
 from lantern.models.hf.pretrained import load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, chat_template, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
@@ -220,11 +222,13 @@ def load_script(path: str, device: torch.device) -> torch.jit.ScriptModule:
 
 def load_glm_image(
     checkpoint: str, geometry: dict, image_size: int | Sequence[int] = 1024, preview_side: int = 16,
-    prefix_len: int = 512, cfg_scale: float = 1.0, dtype: str = "auto", device: str = "auto",
+    prefix_len: int = 512, diffusion: str | None = None, cfg_scale: float = 1.0, dtype: str = "auto",
+    device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
     """The AR stage of GLM-Image. An image is a preview grid of preview_side^2 codes in its aspect ratio, and behind it
     the grid that the diffusion stage reads; image_size: its side, or height and width. geometry: text_config and
-    vq_config of GlmImageConfig. Only codes are drawn, as its layout asks; its head has other ids beside them."""
+    vq_config of GlmImageConfig; diffusion: the folder or Hub id of the diffusion stage, without which codes are shown
+    as colours. Only codes are drawn, as its layout asks; its head has other ids beside them."""
     config = GlmImageConfig(**geometry)
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     for side in (height, width):
@@ -246,5 +250,7 @@ def load_glm_image(
         template = chat_template(text)
     prompts = PromptIds(text, prefix_len, [], after, fixed(after), template)
     vocabulary = ImageVocabulary(body.embed_tokens.weight[codes], model.lm_head.weight[codes].clone())
-    images = CodeColors(codebook, grid)
+    images: ImageTokenizer = CodeColors(codebook, grid)
+    if diffusion is not None and not codebook.is_meta:
+        images = DiffusionImages(diffusion, codebook, grid, model.dtype)
     return HuggingFaceTarget(body, vocabulary, prompts, images, grid, cfg_scale, made_of, preview=preview)

@@ -17,11 +17,12 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from lantern.errors import CheckpointError, first_line
-from lantern.identity import files_hash, state_hash
+from lantern.identity import INT8, files_hash, state_hash
 from lantern.models.checkpoints import check_finite, check_fit, note_weights, num_parameters, read_weights
+from lantern.models.hf.layers import round_layers
 from lantern.models.hub import MODEL_FILES, find_folder, is_complete
 from lantern.runtime.files import parse_json
-from lantern.runtime.hardware import resolve_device, resolve_dtype
+from lantern.runtime.hardware import resolve_device, resolve_dtype, split_int8
 
 WEIGHTS = ("*.safetensors", "*.bin")
 COMMON = PreTrainedConfig().to_dict().keys() - {"model_type"}  # of all families, such as architectures and dtype
@@ -64,18 +65,23 @@ def load_pretrained(
     """A model of exactly this geometry. ignored: prefixes of names that may be absent or in excess; per_head: a pattern
     of names whose weights [H, D] the checkpoint may hold once for several heads; bytes_per_parameter: of the files;
     parts: the folders of the model and of its text tokenizer within the checkpoint's, where they lie apart; read_text:
-    reads that tokenizer from its folder, where transformers does not; files: patterns of what the Hub is asked for."""
+    reads that tokenizer from its folder, where transformers does not; files: patterns of what the Hub is asked for.
+    dtype int8, or int8:float32: weights of the decoder layers in int8, all else in the other dtype."""
     if isinstance(checkpoint, Pretrained):
         if not isinstance(checkpoint.model, family):
             raise CheckpointError(f"{type(checkpoint.model).__name__} is no {family.__name__}; give its own name=…")
         return checkpoint
     torch_device = resolve_device(device)
-    torch_dtype = resolve_dtype(dtype, torch_device)
+    is_int8, rest = split_int8(dtype)
+    torch_dtype = resolve_dtype(rest, torch_device)
     with torch.device("meta"):
         model = family(config)
     if torch_device.type == "meta":
         note_weights(model, checkpoint, ignored=tuple(ignored))
-        return Pretrained(model.to(torch_dtype), None, "")
+        model = model.to(torch_dtype)
+        if is_int8:
+            round_layers(model)
+        return Pretrained(model, None, "")
     size = bytes_per_parameter * num_parameters(model)
     if parts is None:
         folder = words = find_folder(checkpoint, setting, size, files)
@@ -87,8 +93,11 @@ def load_pretrained(
         _spread_over_heads(model, report, folder, re.compile(per_head))
     _check(report, folder, setting, tuple(ignored))
     check_finite(dict(model.named_parameters()), folder)
-    text = (read_text or load_text_tokenizer)(words)
-    return Pretrained(model.to(torch_device).eval().requires_grad_(False), text, folder_hash(folder))
+    text, made_of = (read_text or load_text_tokenizer)(words), folder_hash(folder)
+    if is_int8:  # before it moves: a GPU need not hold it whole
+        round_layers(model)
+        made_of += INT8
+    return Pretrained(model.to(torch_device).eval().requires_grad_(False), text, made_of)
 
 
 def find_parts(source: str | Path, setting: str, size: int, parts: tuple[str, str]) -> tuple[Path, Path]:

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from lantern.drafters.eagle.feature_drafter import layered, require_layers
 from lantern.drafters.eagle.network import AddedLayers
+from lantern.drafters.loading import DESCRIPTION
 from lantern.errors import LanternError
+from lantern.models.checkpoints import save_weights
 from lantern.models.token_grid import has_latents
 from lantern.noise import image_seed
 from lantern.sampling import Sampling
@@ -23,7 +25,7 @@ from lantern.training.drafter.losses import chained_length
 from lantern.training.drafter.recipe import Recipe
 from lantern.training.drafter.teacher_forcing import GuidedLaws, head_backward, site_losses, target_features
 from lantern.training.drafter.unroll import Unroll, all_roots
-from lantern.training.drafter.variants import EagleStudent, Student, save_drafter, start_linear
+from lantern.training.drafter.variants import EagleStudent, Student, describe, start_linear
 from lantern.training.optimizers import matrices, muon_with_adamw
 from lantern.training.run.schedule import progress_of
 from lantern.types import Target
@@ -44,9 +46,13 @@ class NetworkTask(pl.LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return muon_with_adamw(self.network, matrices(self.network), self.lr, self.muon_lr, self.weight_decay)
 
+    def on_save_checkpoint(self, checkpoint: dict) -> None:
+        """Adds what makes a drafter of the weights: lantern.drafters.loading reads it from this file alone."""
+        checkpoint[DESCRIPTION] = describe(self.network, self.student, self.target)
+
     def export(self, folder: Path) -> None:
-        """Writes the drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""
-        save_drafter(folder, self.network, self.student, self.target)
+        """Writes the drafter in the format of lantern.drafters.loading."""
+        save_weights(folder, self.network.state_dict(), describe(self.network, self.student, self.target))
 
 
 class DrafterTask(NetworkTask):

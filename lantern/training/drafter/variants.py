@@ -1,7 +1,6 @@
 """The drafters that DrafterTask can distil: for each its network, its start and its teacher-forced passes."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
@@ -11,7 +10,6 @@ from lantern.drafters.eagle.feature_drafter import require_layers
 from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, load_parallel_network, read_drafter
 from lantern.errors import LanternError
-from lantern.models.checkpoints import save_weights
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.training.drafter.recipe import Recipe
@@ -107,9 +105,9 @@ class ParallelStudent:
 Student = EagleStudent | ParallelStudent
 
 
-def save_drafter(folder: Path, network: EagleNetwork | ParallelNetwork, student: Student, target: Target) -> None:
-    """Writes a drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""
-    config = {
+def describe(network: EagleNetwork | ParallelNetwork, student: Student, target: Target) -> dict:
+    """The config of a drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""
+    return {
         "dim": network.fc.out_features,
         "num_heads": network.attention.num_heads,
         "hidden_dim": network.feed_forward.w1.out_features,
@@ -117,7 +115,6 @@ def save_drafter(folder: Path, network: EagleNetwork | ParallelNetwork, student:
         "target_hash": target.weights_hash,
         **student.config(network),
     }
-    save_weights(folder, network.state_dict(), config)
 
 
 def layer_sizes(target: Target) -> tuple[int, int, int]:

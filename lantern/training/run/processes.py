@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from lantern.errors import LanternError
-from lantern.identity import code_hash, digest
+from lantern.identity import INT8, code_hash, digest
 from lantern.models.hf.target import HuggingFaceTarget
 from lantern.models.llamagen.fused import linear
 from lantern.models.llamagen.target import LlamaGenTarget
@@ -148,6 +148,8 @@ def _shard_llamagen(target: LlamaGenTarget, mesh: DeviceMesh, device: torch.devi
 
 
 def _shard_transformers(target: HuggingFaceTarget, mesh: DeviceMesh, device: torch.device) -> None:
+    if target.weights_hash.endswith(INT8):  # FSDP gathers a layer's weights in one dtype
+        raise LanternError("callbacks=sharded_target shards weights of one dtype; leave dtype=int8 out")
     _shard_layers(target.transformer, mesh, device)
     tables = ("embed", "head", "bias", "row_end")
     found = {name: getattr(target.vocabulary, name) for name in tables}

@@ -1,0 +1,48 @@
+"""GLM-Image's second stage, a diffusion transformer that makes pixels of codes, by diffusers if it is installed."""
+
+import torch
+from torch import Tensor, nn
+
+from lantern.errors import CheckpointError, LanternError, first_line
+from lantern.models.hub import find_folder
+
+SETTING, SIZE = "model.diffusion", 16_000_000_000  # bytes of its parts, about
+PARTS = "transformer", "vae", "text_encoder", "tokenizer", "scheduler"  # of the released folder
+CODE_PIXELS = 32  # of a code's side
+
+
+class DiffusionImages(nn.Module):
+    """The last h x w tokens of an image as pixels. Of one seed, so that equal tokens are equal images, and without the
+    prompt: what it has in quotes, which this stage would write into the picture, is not given to it."""
+
+    def __init__(self, source: str, codebook: Tensor, grid: tuple[int, int], dtype: torch.dtype) -> None:
+        """source: the released folder or its Hub id."""
+        super().__init__()
+        try:
+            from diffusers import GlmImagePipeline
+        except (ImportError, RuntimeError) as error:  # its own import of a module that is missing
+            raise LanternError(
+                f"{SETTING}={source} needs diffusers ({first_line(error)}); install it, or leave this out to see codes "
+                "as colours"
+            ) from error
+        files = ["model_index.json", *(f"{part}/*" for part in PARTS)]
+        folder = find_folder(source, SETTING, SIZE, files, lambda found: (found / PARTS[0]).is_dir())
+        unread = {"vision_language_encoder": None, "processor": None}  # of the AR stage
+        try:
+            made = GlmImagePipeline.from_pretrained(folder, torch_dtype=dtype, local_files_only=True, **unread)
+        except (OSError, ValueError, RuntimeError, TypeError, KeyError) as error:
+            raise CheckpointError(f"{SETTING}={source} holds no pipeline of GLM-Image ({first_line(error)})") from error
+        made.set_progress_bar_config(disable=True)
+        self.codebook, self.grid, self._pipeline = codebook, grid, made.to(codebook.device)
+        self.parts = nn.ModuleList([made.transformer, made.vae, made.text_encoder])
+
+    def decode(self, tokens: Tensor) -> Tensor:  # [B, L] -> [B, 3, H, W]
+        height, width = self.grid
+        grids = tokens[:, -height * width :].unflatten(1, self.grid)
+        codes = grids.repeat_interleave(2, 1).repeat_interleave(2, 2).flatten(1)  # it reads them at twice the size
+        size = {"height": CODE_PIXELS * height, "width": CODE_PIXELS * width, "output_type": "pt"}
+        images = []
+        for own in codes[:, None]:
+            noise = torch.Generator(tokens.device).manual_seed(0)
+            images.append(self._pipeline("", prior_token_ids=own, generator=noise, **size).images)
+        return torch.cat(images).float()
