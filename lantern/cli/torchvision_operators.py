@@ -1,6 +1,6 @@
-"""Makes torchvision importable beside a CPU build of torch, by defining the C++ operators that are missing there when
-torchvision is first imported. Must be imported before pytorch_lightning, torch_fidelity and
-transformers, which import torchvision."""
+"""Makes PyPI's torchvision importable beside a CPU build of torch, by defining the C++ operators that it lacks there.
+pytorch_lightning, torch_fidelity and transformers import torchvision where it is installed. For processes of commands
+alone, before any of these is imported: what a program does that imports lantern is not ours to change."""
 
 import sys
 from collections.abc import Sequence
@@ -47,4 +47,7 @@ def _define_operators() -> None:
     _libraries.append(operators)
 
 
-sys.meta_path.insert(0, _Finder())
+def provide() -> None:
+    """From now on, an import of torchvision that fails tries again with the operators."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
