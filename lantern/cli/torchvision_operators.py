@@ -8,20 +8,12 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 
-_SCHEMAS = (
-    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-)
-_libraries: list[object] = []  # a torch Library that is collected removes its operators
-
 
 class _Finder(MetaPathFinder):
     """Gives torchvision a loader that tries again with the missing operators; leaves all other modules alone."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != "torchvision":
-            return None
-        spec = PathFinder.find_spec(name, path, target)
+        spec = PathFinder.find_spec(name, path, target) if name == "torchvision" else None
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
             spec.loader = _Loader(spec.loader.name, spec.loader.path)
         return spec
@@ -32,19 +24,14 @@ class _Loader(SourceFileLoader):
         try:
             super().exec_module(module)
         except (RuntimeError, ImportError):  # "operator torchvision::nms does not exist"
+            from torch import library  # not needed by a process that never imports torchvision
+
             for name in [name for name in sys.modules if name.startswith("torchvision.")]:
                 del sys.modules[name]
-            _define_operators()
+            self.operators = library.Library("torchvision", "DEF")  # which removes them when it is collected
+            for name in ("nms", "qnms"):
+                self.operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
             super().exec_module(module)
-
-
-def _define_operators() -> None:
-    from torch import library  # not needed by a process that never imports torchvision
-
-    operators = library.Library("torchvision", "DEF")
-    for schema in _SCHEMAS:
-        operators.define(schema)
-    _libraries.append(operators)
 
 
 def provide() -> None:
