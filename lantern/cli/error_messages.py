@@ -176,7 +176,7 @@ def _not_imported(name: str, cause: BaseException | None) -> LanternError:
     module = name.partition(".")[0]
     if isinstance(cause, ModuleNotFoundError) and cause.name == module:
         return LanternError(f"{module} is not on PYTHONPATH; run with PYTHONPATH=<its folder>")
-    if isinstance(cause, ModuleNotFoundError) and cause.name == "torch_fidelity":
+    if isinstance(cause, ModuleNotFoundError) and str(cause.name).startswith("torch_fidelity"):
         return LanternError(f"{name} needs torch-fidelity; install it by pip install 'lantern-ar[metrics]'")
     reason = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
     return LanternError(f"{name} cannot be imported ({reason}); fix its module, or the name")
