@@ -9,10 +9,11 @@ WORLD_RUN ?= runs/world
 PORT ?= 8123
 SHARE ?= 1
 GPU_RUN ?= runs/gpu
+RESOLUTION ?= lowest-direct
 GPU_INDEX ?= https://pypi.org/simple
 GPU_STAMP := .venv-gpu/.installed-$(shell printf %s "$(GPU_INDEX)" | cksum | cut -d" " -f1)
 
-.PHONY: help env demo look results weights world faults gpu test test-full test-portable test-slurm lint
+.PHONY: help env demo look results weights world faults gpu test test-full test-portable test-slurm test-versions lint
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -60,6 +61,14 @@ test-portable: env  ## the tests of laws again, with torch's kernels for an olde
 
 test-slurm: env  ## array and training jobs on a Slurm cluster of this host (apt-get install slurm-wlm munge)
 	$(PY) -m pytest -q -rs tests/slurm
+
+ESSENTIALS := $(addprefix tests/,test_api.py test_decoding.py test_examples.py test_laws.py test_noise.py test_packaging.py)
+ESSENTIALS += $(addprefix tests/,conf data drafters engine evaluation metrics models reporting training)
+
+test-versions:  ## the essentials beside the lowest versions that pyproject.toml allows, RESOLUTION=highest: the newest; PYTHON=; needs uv
+	uv venv --quiet --clear --python $(PYTHON) .venv-versions
+	uv pip install --quiet --python .venv-versions --resolution $(RESOLUTION) -e '.[dev,optuna]'
+	.venv-versions/bin/python -m pytest -q -n auto --dist loadfile -m "not full" $(ESSENTIALS)
 
 gpu: $(GPU_STAMP)  ## on a machine with a GPU: tests, agreement, benchmarks and the field, into GPU_RUN; GPU_STEPS=tests,embedded for some
 	.venv-gpu/bin/python -m tools.gpu $(GPU_RUN) $(GPU_STEPS)

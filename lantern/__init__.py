@@ -1,11 +1,6 @@
 """Lantern: fast image generation from visual autoregressive models, with the price in quality measured."""
 
-from lantern import _torchvision  # noqa: F401  (before all that imports torchvision: see its docstring)
-from lantern.runtime.home import export_paths
-
-export_paths()
-
-__version__ = "0.2.0"
+__version__ = "0.3.0"  # pyproject.toml reads it here
 
 __all__ = ["check_law", "load", "wrap"]
 

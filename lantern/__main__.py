@@ -24,8 +24,10 @@ def main(arguments: Sequence[str]) -> None:
     """Serves until Ctrl-C."""
     if {"-h", "--help"} & set(arguments):
         return print(USAGE)
-    from lantern.live.server import LiveServer  # Hydra and torch, which --help does without
+    from lantern.cli.error_messages import prepare_process  # Hydra and torch, which --help does without
+    from lantern.live.server import LiveServer
 
+    prepare_process()
     given = dict(_pair(argument) for argument in arguments)
     port, model, opens = given.pop("port", "8123"), given.pop("model", "llamagen"), given.pop("open", "true")
     if chosen := [f"{name}={value}" for name, value in given.items() if name.lstrip("+") in CHOSEN_IN_THE_PAGE]:

@@ -1,5 +1,5 @@
-"""Before any test module imports transformers, see lantern's docstring; the machine divided among test processes;
-nothing uploaded; one browser for all tests of a process that need one."""
+"""Tests run as commands do; the machine divided among test processes; nothing uploaded; one
+browser for all tests of a process that need one."""
 # ruff: noqa: E402
 
 import os
@@ -9,7 +9,7 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # before torch is loaded; also fo
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, CORES // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))))
 os.environ.setdefault("WANDB_MODE", "offline")  # also for those processes: with a key at hand they would upload
 
-import lantern  # noqa: F401
+import support.as_a_command  # noqa: F401
 
 # isort: split
 import pytest

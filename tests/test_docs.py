@@ -127,6 +127,17 @@ def test_every_speed_up_in_the_readme_is_a_measured_one():
     assert [figure for figure in figures if figure not in measured] == []
 
 
+def test_every_figure_of_a_negative_result_is_on_the_page_it_links():
+    """Catches a figure that was left behind when its row was measured again."""
+    items = re.findall(r"^- (.*(?:\n  .*)*)", (ROOT / "docs" / "negative.md").read_text(), re.MULTILINE)
+    assert items
+    for item in items:
+        for text, page in re.findall(r"(.*?)\]\((\w+\.md)\)", item, re.DOTALL):
+            measured = (ROOT / "docs" / page).read_text()
+            figures = re.findall(r"\d\.\d\d \[\d\.\d\d, \d\.\d\d\]|\d+\.\d+", text)
+            assert [figure for figure in figures if figure not in measured] == [], text
+
+
 def test_the_map_names_every_package():
     """Catches a folder or module of the package that docs/architecture.md leaves out."""
     _, _, text = (ROOT / "docs" / "architecture.md").read_text().partition("## Packages")

@@ -12,7 +12,6 @@ from support.paths import ROOT
 PACKAGE = ROOT / "lantern"
 ORDER = (  # lowest first: a module imports from its own room and lower ones
     "errors",
-    "_torchvision",
     "hashing",
     "noise",
     "types",

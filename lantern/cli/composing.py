@@ -17,7 +17,7 @@ from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lantern.runtime.home import in_home
+from lantern.runtime.home import export_paths, in_home
 
 if TYPE_CHECKING:
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper as BasicSweeper
@@ -35,6 +35,7 @@ def composed(folder: str | Path, name: str, overrides: Sequence[str], own_folder
     own_folders: of the user's yamls, as by --config-dir. Raises Hydra's ConfigCompositionException for an override that
     does not fit.
     """
+    export_paths()
     path = utils.create_config_search_path(str(folder))
     for own in own_folders:
         path.prepend("command-line", f"file://{own}", anchor="schema")

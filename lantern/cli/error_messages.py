@@ -19,9 +19,10 @@ from omegaconf.errors import (
     UnsupportedInterpolationType,
 )
 
+from lantern.cli import torchvision_operators
 from lantern.cli.composing import expand_home, reporting_by
 from lantern.errors import FULL, LanternError, no_value, unwritable
-from lantern.runtime.home import in_home, override
+from lantern.runtime.home import export_paths, in_home, override
 
 Task = Callable[[DictConfig], object]
 Command = Callable[[], object]
@@ -38,6 +39,7 @@ def in_one_sentence(task: Task) -> Task:
     @wraps(task)
     def run(cfg: DictConfig) -> object:
         try:
+            prepare_process()  # here too: a launcher may run it in a process of its own
             expand_home(cfg)
             return task(cfg)
         except Exception as error:
@@ -67,6 +69,7 @@ def without_hints(command: Command) -> Command:
     @wraps(command)
     def run() -> object:
         open_streams()
+        prepare_process()
         try:
             os.getcwd()
         except FileNotFoundError as error:
@@ -79,6 +82,12 @@ def without_hints(command: Command) -> Command:
                 at_end.pop()()
 
     return run
+
+
+def prepare_process() -> None:
+    """What a command changes of its process, which is its own."""
+    export_paths()
+    torchvision_operators.provide()
 
 
 class _LastingStream:
@@ -167,6 +176,8 @@ def _not_imported(name: str, cause: BaseException | None) -> LanternError:
     module = name.partition(".")[0]
     if isinstance(cause, ModuleNotFoundError) and cause.name == module:
         return LanternError(f"{module} is not on PYTHONPATH; run with PYTHONPATH=<its folder>")
+    if isinstance(cause, ModuleNotFoundError) and str(cause.name).startswith("torch_fidelity"):
+        return LanternError(f"{name} needs torch-fidelity; install it by pip install 'lantern-ar[metrics]'")
     reason = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
     return LanternError(f"{name} cannot be imported ({reason}); fix its module, or the name")
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from weakref import ref
@@ -53,6 +54,15 @@ def test_a_part_of_ones_own_that_cannot_be_imported_is_one_sentence(name, senten
         with pytest.raises(CompactHydraException) as caught:
             in_one_sentence(lambda cfg: instantiate(cfg))(OmegaConf.create({"acceptance": part}))
         assert str(caught.value).startswith(f"error: {sentence}")
+
+
+def test_a_metric_whose_extra_is_not_installed_names_it(monkeypatch):
+    """Catches advice to mend a module of Lantern's own, where a package is missing."""
+    for name in [name for name in sys.modules if name.startswith(("torch_fidelity.", "lantern.metrics.inception"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch_fidelity", None)
+    with pytest.raises(CompactHydraException, match=re.escape("pip install 'lantern-ar[metrics]'")):
+        in_one_sentence(instantiate)(OmegaConf.create({"_target_": "lantern.metrics.inception.load_inception"}))
 
 
 def ended(script: str, *settings: str, **variables: str) -> list[str]:

@@ -1,8 +1,5 @@
 """Greedy tokens equal those of the models' own generate, which is given the ids of their own processors."""
 
-import lantern
-
-# isort: split
 import pytest
 import torch
 from support.families import FAMILIES, LENGTH, SIDE, Loaded, pipeline_of
@@ -10,6 +7,7 @@ from support.own_generate import own_tokens
 from transformers import GlmImageProcessor, PreTrainedTokenizerBase
 from transformers.models.glm_image.image_processing_pil_glm_image import GlmImageImageProcessorPil
 
+import lantern
 from lantern.errors import LanternError
 from lantern.models.hf.emu35 import UNCONDITIONAL
 from lantern.noise import image_seed

@@ -1,8 +1,5 @@
 """Training on every transformers family: from the target's own samples to a drafter that decodes."""
 
-import lantern  # noqa: F401  (first: see its docstring)
-
-# isort: split
 from types import SimpleNamespace
 
 import pytest

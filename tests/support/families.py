@@ -1,9 +1,6 @@
 """Tiny random models of every family, saved as their checkpoints are and loaded as their yamls say, and the plain
 sequence that each reads."""
 
-import lantern  # noqa: F401  (first: see its docstring)
-
-# isort: split
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

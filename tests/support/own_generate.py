@@ -1,7 +1,7 @@
 """The models' own generate, greedy, from the ids that a target reads: what its tokens and times are compared with.
 python tests/support/own_generate.py prints the times of models of 12 layers of width 768 with random weights."""
 
-import lantern  # noqa: F401  (first: see its docstring)
+import support.as_a_command  # noqa: F401
 
 # isort: split
 import sys

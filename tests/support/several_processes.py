@@ -7,7 +7,7 @@ import sys
 import weakref
 from pathlib import Path
 
-import lantern  # noqa: F401
+import support.as_a_command  # noqa: F401
 
 # isort: split
 import pytorch_lightning as pl

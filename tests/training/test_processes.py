@@ -14,7 +14,6 @@ from support.families import FAMILIES, PROMPTS, config
 from support.tiny_tasks import MemorySplits, target_task
 from torch.distributed.device_mesh import init_device_mesh
 
-import lantern  # noqa: F401  (first: see its docstring)
 from lantern.errors import LanternError
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter.teacher_forcing import target_features

@@ -1,0 +1,73 @@
+"""Every file of examples/, carried out on miniature weights."""
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.families import FAMILIES, LENGTH, SIDE
+from support.paths import PROMPTS, ROOT
+from support.tiny_weights import write_tiny_weights
+
+from lantern.evaluation.rows import read_rows
+from tools.miniature import write_captioned_scenes
+
+EXAMPLES = ROOT / "examples"
+TINY_GLM_IMAGE = [f"model.prefix_len={LENGTH}", f"model.image_size={32 * SIDE}", "model.preview_side=2"]
+TINY_TRAINING = [
+    "trainer.accelerator=cpu", "trainer.max_steps=2", "trainer.val_check_interval=2", "trainer.max_time=null",
+    "features=on_the_fly", "batches.batch_size=4", "batches.splits.validation.num_images=2",
+    "data.num_workers=0", "dtype=float32", "device=cpu",
+]  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    """The working folder, which also has the place of data/, with miniature weights."""
+    write_tiny_weights(tmp_path / "data" / "weights")
+    shutil.copytree(PROMPTS, tmp_path / "data" / "prompts")
+    monkeypatch.setenv("LANTERN_ROOT", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(name: str, monkeypatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+
+def test_the_lossless_image_is_the_same_in_fewer_passes(home, monkeypatch, capsys):
+    run("lossless_image.py", monkeypatch)
+    same, passes = capsys.readouterr().out.splitlines()
+    assert same.endswith("True")
+    plain, fast = map(int, passes.partition(":")[2].split(","))
+    assert fast < plain
+    assert (home / "lossless.png").is_file()
+
+
+def test_the_own_rule_commits_more_the_more_it_relaxes(home, monkeypatch, capsys):
+    run("own_rule.py", monkeypatch)
+    rates = [float(line.rpartition(": ")[2].split()[0]) for line in capsys.readouterr().out.splitlines()]
+    assert rates == sorted(rates)
+    assert len(list(home.glob("rule_*.png"))) == 3
+
+
+def test_glm_images_window_gives_its_tokens(home, monkeypatch, capsys):
+    FAMILIES["glm_image"].make(home / "checkpoint")
+    run("glm_image.py", monkeypatch, str(home / "checkpoint"), "a red sphere", *TINY_GLM_IMAGE)
+    assert capsys.readouterr().out.splitlines()[0].endswith("True")
+    assert (home / "glm_image.png").is_file()
+
+
+@pytest.mark.full
+def test_a_drafter_is_trained_on_a_folder_and_measured(home):
+    write_captioned_scenes(home / "images", 12)
+    places = {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = ["bash", str(EXAMPLES / "train_on_your_folder.sh"), str(home / "images"), str(home / "mine")]
+    environment = os.environ | places | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, *TINY_TRAINING], cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert read_rows(home / "mine" / "evaluation" / "results.jsonl")[-1]["method"] == "refined_jacobi"
