@@ -117,7 +117,7 @@ def judge_all_nodes(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise:
         accepted = judged & noise.accepts(accept.view(batch, size), child.view(batch, size)).flatten()
         followed = torch.where(accepted, child, followed)
         p = torch.where((judged & ~accepted)[:, None], residual, p)
-        q = None if q is None else _without(q, x)
+        q = None if q is None else without(q, x)
     rejected = followed.view(batch, size).gather(1, tree.parents[:, 1:].clamp(min=0)) != index[1:]  # by their parents
     last = deepest(tree, rejected)  # of the one path that is left
     p = p.view_as(probs)[torch.arange(batch, device=last.device), last[:, 0]]
@@ -128,11 +128,8 @@ class _Walk:
     """By batch row: the current node, the child to be judged, and the laws left after its rejected siblings."""
 
     def __init__(self, tree: DraftTree, probs: Tensor) -> None:
-        batch, size = tree.parents.shape
-        self.rows, index = torch.arange(batch, device=probs.device), torch.arange(size, device=probs.device)
-        is_child = tree.parents[:, None] == index[:, None]  # [B, node, child]
-        is_later_sibling = (tree.parents[:, None] == tree.parents[..., None]) & (index > index[:, None])
-        self.first_child, self.next_sibling = _first(is_child), _first(is_later_sibling)
+        self.rows = torch.arange(len(probs), device=probs.device)
+        self.first_child, self.next_sibling = order_of_children(tree)
         self.probs, self.draft_probs = probs, tree.draft_probs
         self.node = torch.zeros_like(tree.parents[:, 0])
         self.accepted, self.rank = self.node, self.node
@@ -143,7 +140,7 @@ class _Walk:
     def reject(self, rejected: Tensor, child: Tensor, x: Tensor, residual: Tensor) -> None:
         self.p = torch.where(rejected[:, None], residual, self.p)
         if self.q is not None:
-            self.q = _without(self.q, x)
+            self.q = without(self.q, x)
         self.rank = self.rank + rejected
         self.candidate = torch.where(rejected, self.next_sibling[self.rows, child], -1)
 
@@ -157,7 +154,15 @@ class _Walk:
         self.candidate = torch.where(accepted, self.first_child[self.rows, child], self.candidate)
 
 
-def _without(q: Tensor, x: Tensor) -> Tensor:  # [M, V], [M] -> [M, V] the law from which the next sibling was drawn
+def order_of_children(tree: DraftTree) -> tuple[Tensor, Tensor]:
+    """The first child of each node and its next sibling [B, N], -1 where there is none."""
+    index = torch.arange(tree.parents.shape[1], device=tree.parents.device)
+    is_child = tree.parents[:, None] == index[:, None]  # [B, node, child]
+    is_later_sibling = (tree.parents[:, None] == tree.parents[..., None]) & (index > index[:, None])
+    return _first(is_child), _first(is_later_sibling)
+
+
+def without(q: Tensor, x: Tensor) -> Tensor:  # [M, V], [M] -> [M, V] the law from which the next sibling was drawn
     return normalise(q.scatter(1, x[:, None], 0), 0.0)
 
 
