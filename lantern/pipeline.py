@@ -79,6 +79,8 @@ class Pipeline(DecodingSetup):
         if not rule.lossless:
             settings = ", ".join(f"acceptance.{name}={value}" for name, value in rule.parameters.items())
             return Law(False, f"{settings or f'acceptance={rule.name}'} changes the law")
+        if lossy := [part.name for part in (verification, drafter) if not getattr(part, "lossless", True)]:
+            return Law(False, f"{' and '.join(lossy)} changes the law")
         parts = {"rule": rule, "verification": verification, "tree": drafter.tree, "drafter": drafter}
         if any(is_foreign(part) for part in parts.values()):
             return certified_law(parts, self.sampling.is_greedy)

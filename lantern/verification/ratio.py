@@ -71,7 +71,7 @@ def judge_reached_nodes(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, no
     while bool((judged := walk.candidate >= 0).any()):
         child = walk.candidate.clamp(min=0)
         x = tree.tokens[walk.rows, child]
-        accept, residual = rule.judge(walk.p, walk.q, x, Site(walk.accepted + 1, walk.rank, walk.law))
+        accept, residual = rule.judge(walk.p, walk.q, x, walk.site(child))
         accepted = judged & noise.accepts(accept, child)
         walk.reject(judged & ~accepted, child, x, residual)
         walk.descend(accepted, child)
@@ -89,7 +89,8 @@ def judge_chain(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noi
         q = None if tree.draft_probs is None else tree.draft_probs[:, first:last].flatten(0, 1)
         children = torch.arange(first + 1, last + 1, device=probs.device).expand(batch, -1)
         x, depth = tree.tokens[:, first + 1 : last + 1].flatten(), children.flatten()
-        accept, residual = rule.judge(law, q, x, Site(depth, torch.zeros_like(depth), law))
+        node = (size * rows[:, None] + children).flatten()
+        accept, residual = rule.judge(law, q, x, Site(depth, torch.zeros_like(depth), law, node))
         accepted = noise.accepts(accept.view(batch, -1), children).long().cumprod(1).sum(1)
         ends = (accepted < last - first) & (count == size - 1)
         residual = residual.view(batch, last - first, -1)[rows, accepted.clamp(max=last - first - 1)]
@@ -113,7 +114,8 @@ def judge_all_nodes(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise:
         child = _first(is_child & (ranks == rank + 1)).flatten()
         judged, child = (child >= 0) & (followed < 0), child.clamp(min=0)
         x = tree.tokens.gather(1, child.view(batch, size)).flatten()
-        accept, residual = rule.judge(p, q, x, Site(depth, torch.full_like(nodes, rank), law))
+        site = Site(depth, torch.full_like(nodes, rank), law, nodes - nodes % size + child)
+        accept, residual = rule.judge(p, q, x, site)
         accepted = judged & noise.accepts(accept.view(batch, size), child.view(batch, size)).flatten()
         followed = torch.where(accepted, child, followed)
         p = torch.where((judged & ~accepted)[:, None], residual, p)
@@ -136,6 +138,9 @@ class _Walk:
         self.candidate = self.first_child[:, 0]
         self.p = self.law = probs[:, 0]
         self.q = None if tree.draft_probs is None else tree.draft_probs[:, 0]
+
+    def site(self, child: Tensor) -> Site:
+        return Site(self.accepted + 1, self.rank, self.law, self.probs.shape[1] * self.rows + child)
 
     def reject(self, rejected: Tensor, child: Tensor, x: Tensor, residual: Tensor) -> None:
         self.p = torch.where(rejected[:, None], residual, self.p)

@@ -48,7 +48,7 @@ class _Walk:
         return values[self.rows, self.node]
 
     def descend(self) -> Tensor:
-        """Goes down to a leaf of what is left. -> [B] rows that have a node to judge there: the root is kept unjudged."""
+        """Goes down to a leaf of what is left. -> [B] rows with a node to judge there: the root is kept unjudged."""
         while bool((enters := self.is_open & (self.here(self.next_child) >= 0)).any()):
             child = torch.where(enters, self.here(self.next_child), self.node)
             index = self.tree.tokens[self.rows, child][:, None]
