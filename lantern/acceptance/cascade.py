@@ -1,5 +1,5 @@
-"""CASCADE's interchangeable siblings (2605.07230), of which only the abstract was read: where the target's states at two
-drafts of one parent nearly agree, either may stand for the other, so that a draft is judged by their pooled mass. Ours:
+"""CASCADE's interchangeable siblings (2605.07230; only its abstract was read): where the target's states at two drafts
+of one parent nearly agree, either may stand for the other, so that a draft is judged by their pooled mass. Ours:
 agreement is a cosine, and the pooled mass moves to the judged token as in LANTERN. The paper's second property, paths
 whose states meet again further down, and its drafter training are left out."""
 

@@ -1,6 +1,6 @@
 """PathRelax (2606.10492), by its code: paths of one tree lend each other mass. A token x is accepted with
-min(1, (p(x) + δ m) / q(x)), m the mean of p(y) over the tokens y at its depth on other paths; otherwise a token is drawn
-from norm(max(p - q, 0)). Published with verification=longest_path (+method=path_relax)."""
+min(1, (p(x) + δ m) / q(x)), m the mean of p(y) over the tokens y at its depth on other paths; otherwise a token is
+drawn from norm(max(p - q, 0)). Published with verification=longest_path (+method=pathrelax)."""
 
 from torch import Tensor
 

@@ -19,10 +19,14 @@ class LongestPath:
     head_s, proposals = 0.0, BlockProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs p [B, N, V]."""
+        """probs p [B, N, V]. A node is judged by the q of its parent, whole: its siblings' draws are not removed."""
         rows, size = torch.arange(len(probs), device=probs.device), probs.shape[1]
+        if size == 1:
+            return Verdict(torch.zeros_like(tree.parents), torch.zeros_like(rows), noise.draw(probs[:, 0]))
         nodes, above = torch.arange(len(probs) * size, device=probs.device), tree.parents.clamp(min=0)
-        p, q = (None if laws is None else laws[rows[:, None], above].flatten(0, 1) for laws in (probs, tree.draft_probs))
+        p, q = (
+            None if laws is None else laws[rows[:, None], above].flatten(0, 1) for laws in (probs, tree.draft_probs)
+        )
         site = Site(tree.depths.flatten(), torch.zeros_like(nodes), p, nodes)
         chance, residual = rule.judge(p, q, tree.tokens.flatten(), site)  # the root's are not used
         chance, residual = chance.view(len(rows), size), residual.view_as(probs)

@@ -28,10 +28,14 @@ class Runs:
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs p [B, N, V]."""
         require_chain(tree, self.name)
-        if not rule.lossless or tree.draft_probs is None:
-            raise LanternError(f"verification=runs judges drawn windows by acceptance=exact, not by {rule.name}")
-        rows, size = torch.arange(len(probs), device=probs.device), probs.shape[1]
-        chance = self.chances(tree, probs)
+        rows, size, q = torch.arange(len(probs), device=probs.device), probs.shape[1], tree.draft_probs
+        if size == 1:
+            return Verdict(torch.zeros_like(tree.parents), torch.zeros_like(rows), noise.draw(probs[:, 0]))
+        if not rule.lossless or q is None:
+            raise LanternError(
+                "verification=runs judges drawn windows by the exact rule; use drafter=sjd acceptance=exact"
+            )
+        chance = self.chances(tree, probs, q)
         going, accepted = torch.ones_like(rows, dtype=torch.bool), torch.zeros_like(rows)
         for child in range(1, size):
             going = going & ~tree.is_padding[:, child]
@@ -39,14 +43,13 @@ class Runs:
             accepted += going
         children = tree.tokens.roll(-1, 1)[rows, accepted]
         p, last = probs[rows, accepted], (~tree.is_padding).sum(1) - 1
-        residual = relaxed(p, tree.draft_probs[rows, accepted], children)[1]
+        residual = relaxed(p, q[rows, accepted], children)[1]
         law = torch.where((accepted < last)[:, None], residual, p)
         return Verdict(tree.path_to(accepted), accepted, noise.draw(law))
 
-    def chances(self, tree: DraftTree, probs: Tensor) -> Tensor:
+    def chances(self, tree: DraftTree, probs: Tensor, q: Tensor) -> Tensor:
         """-> [B, N - 1] the chance that a token is kept, given that those before it are."""
-        index, q = tree.tokens[:, 1:, None], tree.draft_probs
-        assert q is not None
+        index = tree.tokens[:, 1:, None]
         drafted, own = (laws[:, :-1].gather(2, index)[..., 0] for laws in (q, probs))  # [B, M]
         ratio = own / drafted.clamp(min=torch.finfo(own.dtype).tiny)
         starts = torch.cat([torch.ones_like(own[:, :1], dtype=torch.bool), own.diff(dim=1) < 0], 1)
