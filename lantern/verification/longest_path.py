@@ -1,6 +1,6 @@
-"""PathSpec's choice (2606.10492, by its code): every path of a tree is judged by itself, as if the others were not there,
-and the one with the most accepted tokens is committed. Biased: drafts have as many chances to be committed as there are
-paths. The exact relative judges the same tree by ratio."""
+"""PathSpec's choice (2606.10492, by its code): every path of a tree is judged by itself, as if the others were not
+there, and the one with the most accepted tokens is committed. Biased: drafts have as many chances to be committed as
+there are paths. The exact relative judges the same tree by ratio."""
 
 import torch
 from torch import Tensor
@@ -24,9 +24,8 @@ class LongestPath:
         if size == 1:
             return Verdict(torch.zeros_like(tree.parents), torch.zeros_like(rows), noise.draw(probs[:, 0]))
         nodes, above = torch.arange(len(probs) * size, device=probs.device), tree.parents.clamp(min=0)
-        p, q = (
-            None if laws is None else laws[rows[:, None], above].flatten(0, 1) for laws in (probs, tree.draft_probs)
-        )
+        p = probs[rows[:, None], above].flatten(0, 1)
+        q = None if tree.draft_probs is None else tree.draft_probs[rows[:, None], above].flatten(0, 1)
         site = Site(tree.depths.flatten(), torch.zeros_like(nodes), p, nodes)
         chance, residual = rule.judge(p, q, tree.tokens.flatten(), site)  # the root's are not used
         chance, residual = chance.view(len(rows), size), residual.view_as(probs)

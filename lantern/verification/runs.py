@@ -1,7 +1,7 @@
-"""SJD-SV's verification of a window (2609.13245, read through a description of it): the draft is cut into runs along which
-the target's probability of the drafted token does not fall. Of a run only the end that holds a share of its summed
-probability is judged, jointly and by one number u: the longest part of it with u <= Π p/q is kept, and the tokens before
-that end go with it unjudged. Lossy; drafter=sjd verification=block is the exact twin."""
+"""SJD-SV's verification of a window (2609.13245, by a third party's description): the draft is cut into runs along
+which the target's probability of the drafted token does not fall. Of a run only the end that holds a share of its
+summed probability is judged, jointly and by one number u: the longest part of it with u < Π p/q is kept, and the tokens
+before that end are kept unjudged. Lossy; the exact twin is drafter=sjd verification=block."""
 
 import torch
 from torch import Tensor

@@ -72,9 +72,9 @@ def redraw(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> 
 
 
 class KeepConfident:
-    """SJD++ (2512.07503) as a third party implements it, PathSpec's code: a former token stays where its probability has
-    not fallen to `threshold` times what it was, else the position is drawn anew. Kept tokens are no draws from the law
-    they are judged by, so that the output law changes; redraw_coupled keeps as many as can be kept without that."""
+    """SJD++ (2512.07503) as a third party implements it, PathSpec's code: a former token stays where its probability is
+    above `threshold` times what it was, else the position is drawn anew. Kept tokens are no draws from the law they are
+    judged by, so that the output law changes; redraw_coupled keeps as many as can be kept without that."""
 
     lossless = False
 
