@@ -24,7 +24,7 @@ class Synthetic:
         if not is_list or not all(is_number(rate) and 0 <= rate <= 1 for rate in rates):
             raise LanternError(f"acceptance.rates={rates} are chances by depth; give a list of numbers in [0, 1]")
         self.rates = tuple(float(rate) for rate in rates)
-        self.parameters = {f"rates[{depth}]": rate for depth, rate in enumerate(self.rates)}
+        self.parameters = {"rates": list(self.rates)}
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         rates = torch.tensor(self.rates, dtype=p.dtype, device=p.device)
