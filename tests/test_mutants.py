@@ -137,8 +137,8 @@ def test_a_round_judged_without_temperature_is_caught(tree, monkeypatch):
     """Its first token is drawn rightly."""
     assert of_images(tree) < 1e-9
 
-    def forgetful(judge, tree, logits):
-        probs = logits.softmax(-1)
+    def forgetful(judge, tree, forward):
+        probs = forward.logits.softmax(-1)
         return probs, judge.verification(tree, probs, judge.rule, judge.noise)
 
     monkeypatch.setattr(Judge, "__call__", forgetful)
