@@ -178,7 +178,7 @@ class _Batch:
         drafted = perf_counter()
         forward = self.target.verify(tree)
         verified = perf_counter()
-        probs, verdict = self.judge(tree, forward.logits)
+        probs, verdict = self.judge(tree, forward)
         paths = verdict.paths  # on the host: waits for the device, as some trees also do while they grow
         accepted = perf_counter()
         self.target.commit(verdict)

@@ -20,10 +20,11 @@ from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, TreeLabel, TreePolicy, Verification
 from lantern.verification import Ratio, SharedLaw, SharedNoise
 from lantern.verification.block import Block
+from lantern.verification.traversal import Traversal
 
 # Where tests show, by enumeration, token by token or by moments, that the output law is the target's:
 # tests/test_laws.py and those of verification/, drafters/jacobi/ and continuous/.
-PROVEN_VERIFICATIONS = (Ratio, SharedNoise, SharedLaw, Block, GaussianRatio, GaussianShared)
+PROVEN_VERIFICATIONS = (Ratio, SharedNoise, SharedLaw, Block, Traversal, GaussianRatio, GaussianShared)
 PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled", "window")
 OF_A_RULE = ("name", "verification", "lossless", "parameters", "judge")
 RULE_KEYS = ("k", "delta", "lam")  # parameters that have a column of their own in every row
@@ -83,6 +84,8 @@ class Pipeline(DecodingSetup):
         if not rule.lossless:
             settings = ", ".join(f"acceptance.{name}={value}" for name, value in rule.parameters.items())
             return Law(False, f"{settings or f'acceptance={rule.name}'} changes the law")
+        if lossy := [part.name for part in (verification, drafter) if not getattr(part, "lossless", True)]:
+            return Law(False, f"{' and '.join(lossy)} changes the law")
         parts = {"rule": rule, "verification": verification, "tree": drafter.tree, "drafter": drafter}
         if any(is_foreign(part) for part in parts.values()):
             return certified_law(parts, self.sampling.is_greedy)
@@ -158,7 +161,7 @@ def pipelines(
             f"{type(rule).__name__} is no AcceptanceRule of lantern/types.py; give it {', '.join(absent)}"
         )
     verifier: Verification = bind_missing(verification, rule=rule, sampling=sampling, target=target)
-    if sampling.is_greedy and isinstance(verifier, Ratio | Block):
+    if sampling.is_greedy and isinstance(verifier, Ratio | Block | Traversal):
         raise LanternError(
             f"verification={verifier.name} tosses coins, temperature=0 has none; use verification=shared_noise"
         )

@@ -5,7 +5,7 @@ L image tokens, C code dimension, K neighbours, P prefix tokens, A path slots. p
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -134,6 +134,7 @@ class Site(NamedTuple):
     depth: Tensor  # [B] depth of the judged child
     rank: Tensor  # [B] siblings rejected here before
     law: Tensor  # [B, V] the node's p before any rejection
+    node: Tensor | None = None  # [B] the judged child among all nodes of all rows, row by row
 
 
 class AcceptanceRule(Protocol):
@@ -148,6 +149,13 @@ class AcceptanceRule(Protocol):
     def parameters(self) -> Mapping[str, float]: ...  # its settings, by the names they have in its config
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         """p [B, V], q [B, V] or None (chosen), x [B] -> acceptance probability [B], residual law [B, V]."""
+
+
+@runtime_checkable
+class RoundReader(AcceptanceRule, Protocol):
+    """A rule that judges a token by what else stands in its round: the other tokens, or the target's states at them."""
+
+    def of_round(self, tree: DraftTree, features: Tensor) -> AcceptanceRule: ...  # features [B, R, N, F] as Forward's
 
 
 class PassRunner(Protocol):

@@ -31,6 +31,7 @@ from lantern.verification.block import Block
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_law import SharedLaw
 from lantern.verification.shared_noise import SharedNoise
+from lantern.verification.traversal import Traversal
 
 TREES = {
     "none": None,
@@ -130,6 +131,8 @@ OF_IMAGES = TREES | {"fitting": chain(2)}  # whole as long as it can be: ratio j
 WHOLE_IMAGES = [  # windows: tests/drafters/jacobi/test_window_laws.py
     *((Ratio(), tree) for tree in ("fitting", "static", "eagle2")),
     (Block(), "fitting"),
+    *((Traversal(), tree) for tree in ("fitting", "static", "eagle2")),
+    *(pytest.param(Traversal(), tree, marks=pytest.mark.full) for tree in ("wide", "ddd", "adaptive", "sampled")),
     *(pytest.param(Ratio(), tree, marks=pytest.mark.full) for tree in ("wide", "ddd", "adaptive", "sampled")),
 ]
 
@@ -184,7 +187,8 @@ SAMPLINGS = [
     pytest.param(HOT, id="hot", marks=pytest.mark.full),
     pytest.param(Sampling(top_k=2, cfg_scale=1.0), id="top_k", marks=pytest.mark.full),
 ]
-LOOPS = [*((verification, tree) for verification in (Ratio(), SharedNoise()) for tree in TREES), (Block(), "chain")]
+EVERYWHERE = (Ratio(), SharedNoise(), Traversal())
+LOOPS = [*((verification, tree) for verification in EVERYWHERE for tree in TREES), (Block(), "chain")]
 
 
 @pytest.mark.parametrize(("verification", "tree"), LOOPS, ids=lambda part: getattr(part, "name", part))

@@ -43,7 +43,7 @@ def test_a_residual_that_is_p_itself_is_caught(tree):
     "wrong", [lambda q, x: q.scatter(1, x[:, None], 0), lambda q, x: q], ids=["unnormalised", "with the rejected token"]
 )
 def test_a_wrong_q_after_a_rejection_is_caught(wrong, monkeypatch):
-    monkeypatch.setattr(ratio, "_without", wrong)
+    monkeypatch.setattr(ratio, "without", wrong)
     assert deviation(SIBLINGS) > 1e-3
 
 
@@ -137,8 +137,8 @@ def test_a_round_judged_without_temperature_is_caught(tree, monkeypatch):
     """Its first token is drawn rightly."""
     assert of_images(tree) < 1e-9
 
-    def forgetful(judge, tree, logits):
-        probs = logits.softmax(-1)
+    def forgetful(judge, tree, forward):
+        probs = forward.logits.softmax(-1)
         return probs, judge.verification(tree, probs, judge.rule, judge.noise)
 
     monkeypatch.setattr(Judge, "__call__", forgetful)

@@ -10,7 +10,7 @@ from lantern.engine.graphs import Outputs, with_tensors
 from lantern.errors import LanternError
 from lantern.noise import Noise, StoredPicks
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, DraftTree, PassRunner, Target, Verdict, Verification
+from lantern.types import AcceptanceRule, DraftTree, Forward, PassRunner, RoundReader, Target, Verdict, Verification
 from lantern.verification.shared_noise import SharedNoise
 
 
@@ -24,12 +24,13 @@ class Judge:
     rule: AcceptanceRule
     noise: Noise
 
-    def __call__(self, tree: DraftTree, logits: Tensor) -> tuple[Tensor, Verdict]:
-        """logits [B, N, V] -> p [B, N, V] and what is committed."""
+    def __call__(self, tree: DraftTree, forward: Forward) -> tuple[Tensor, Verdict]:
+        """-> p [B, N, V] and what is committed."""
         if self.passes.has_graphs and isinstance(self.verification, SharedNoise):
-            return self._judge_in_one_pass(self.verification, tree, logits)
-        probs = self.sampling.law(logits)
-        return probs, self.verification(tree, probs, self.rule, self.noise)
+            return self._judge_in_one_pass(self.verification, tree, forward.logits)
+        probs, rule = self.sampling.law(forward.logits), self.rule
+        rule = rule.of_round(tree, forward.features) if isinstance(rule, RoundReader) else rule
+        return probs, self.verification(tree, probs, rule, self.noise)
 
     def _judge_in_one_pass(self, verification: SharedNoise, tree: DraftTree, logits: Tensor) -> tuple[Tensor, Verdict]:
         def run(tokens: Tensor, parents: Tensor, logits: Tensor, *tables: Tensor) -> Outputs:

@@ -46,6 +46,7 @@ class Visit(NamedTuple):
     children: Tensor  # [M] their codes, in order
     depth: int  # of the node
     image: int = 0  # its number, in order of admission
+    token: int = -1  # that was committed there
 
 
 def record_visits(
@@ -97,7 +98,8 @@ class RecordingDrafter:
                 continue  # a copy by which a draining batch keeps its size
             for depth, node in enumerate(path):
                 if self._count % self.stride == 0:
-                    self.visits.append(_visit(tree, probs, row, node, depth, self._images[row]))
+                    last = verdict.next_token[row] if node == path[-1] else tree.tokens[row, path[depth + 1]]
+                    self.visits.append(_visit(tree, probs, row, node, depth, self._images[row], int(last)))
                 self._count += 1
         self.drafter.observe(tree, forward, probs, verdict)
 
@@ -106,10 +108,10 @@ class RecordingDrafter:
         self.drafter.keep(rows)
 
 
-def _visit(tree: DraftTree, probs: Tensor, row: int, node: int, depth: int, image: int) -> Visit:
+def _visit(tree: DraftTree, probs: Tensor, row: int, node: int, depth: int, image: int, token: int) -> Visit:
     children = tree.tokens[row, tree.parents[row] == node]
     q = None if tree.draft_probs is None else tree.draft_probs[row, node].clone()
-    return Visit(probs[row, node].clone(), q, children, depth, image)
+    return Visit(probs[row, node].clone(), q, children, depth, image, token)
 
 
 def committed_law(visit: Visit, rule: AcceptanceRule, verification: Verification, redraws: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ class Block:
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs p [B, N, V]."""
-        _require_chain(tree)
+        require_chain(tree, self.name)
         rows = torch.arange(len(probs), device=probs.device)
         last = (~tree.is_padding).sum(1) - 1  # [B]
         next_tokens = tree.tokens.roll(-1, 1)  # [B, N] the token behind a node; undefined at the last
@@ -67,11 +67,13 @@ def _longest(weight: Tensor, rest: Tensor, last: Tensor, noise: Noise) -> Tensor
     return accepted
 
 
-def _require_chain(tree: DraftTree) -> None:
+def require_chain(tree: DraftTree, verification: str) -> None:
     if tree.width is not None and tree.width < 2:  # else synchronises with the device
         return
     size = tree.parents.shape[1]
     parents = torch.arange(-1, size - 1, device=tree.parents.device)
     length = (~tree.is_padding).sum(1, keepdim=True)
     if not bool((tree.parents == torch.where(parents + 1 < length, parents, PADDING)).all()):
-        raise LanternError("verification=block judges chains, this tree branches; use tree=chain or verification=ratio")
+        raise LanternError(
+            f"verification={verification} judges chains, this tree branches; use tree=chain or verification=ratio"
+        )

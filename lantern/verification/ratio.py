@@ -71,7 +71,7 @@ def judge_reached_nodes(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, no
     while bool((judged := walk.candidate >= 0).any()):
         child = walk.candidate.clamp(min=0)
         x = tree.tokens[walk.rows, child]
-        accept, residual = rule.judge(walk.p, walk.q, x, Site(walk.accepted + 1, walk.rank, walk.law))
+        accept, residual = rule.judge(walk.p, walk.q, x, walk.site(child))
         accepted = judged & noise.accepts(accept, child)
         walk.reject(judged & ~accepted, child, x, residual)
         walk.descend(accepted, child)
@@ -89,7 +89,8 @@ def judge_chain(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noi
         q = None if tree.draft_probs is None else tree.draft_probs[:, first:last].flatten(0, 1)
         children = torch.arange(first + 1, last + 1, device=probs.device).expand(batch, -1)
         x, depth = tree.tokens[:, first + 1 : last + 1].flatten(), children.flatten()
-        accept, residual = rule.judge(law, q, x, Site(depth, torch.zeros_like(depth), law))
+        node = (size * rows[:, None] + children).flatten()
+        accept, residual = rule.judge(law, q, x, Site(depth, torch.zeros_like(depth), law, node))
         accepted = noise.accepts(accept.view(batch, -1), children).long().cumprod(1).sum(1)
         ends = (accepted < last - first) & (count == size - 1)
         residual = residual.view(batch, last - first, -1)[rows, accepted.clamp(max=last - first - 1)]
@@ -113,11 +114,12 @@ def judge_all_nodes(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise:
         child = _first(is_child & (ranks == rank + 1)).flatten()
         judged, child = (child >= 0) & (followed < 0), child.clamp(min=0)
         x = tree.tokens.gather(1, child.view(batch, size)).flatten()
-        accept, residual = rule.judge(p, q, x, Site(depth, torch.full_like(nodes, rank), law))
+        site = Site(depth, torch.full_like(nodes, rank), law, nodes - nodes % size + child)
+        accept, residual = rule.judge(p, q, x, site)
         accepted = judged & noise.accepts(accept.view(batch, size), child.view(batch, size)).flatten()
         followed = torch.where(accepted, child, followed)
         p = torch.where((judged & ~accepted)[:, None], residual, p)
-        q = None if q is None else _without(q, x)
+        q = None if q is None else without(q, x)
     rejected = followed.view(batch, size).gather(1, tree.parents[:, 1:].clamp(min=0)) != index[1:]  # by their parents
     last = deepest(tree, rejected)  # of the one path that is left
     p = p.view_as(probs)[torch.arange(batch, device=last.device), last[:, 0]]
@@ -128,11 +130,8 @@ class _Walk:
     """By batch row: the current node, the child to be judged, and the laws left after its rejected siblings."""
 
     def __init__(self, tree: DraftTree, probs: Tensor) -> None:
-        batch, size = tree.parents.shape
-        self.rows, index = torch.arange(batch, device=probs.device), torch.arange(size, device=probs.device)
-        is_child = tree.parents[:, None] == index[:, None]  # [B, node, child]
-        is_later_sibling = (tree.parents[:, None] == tree.parents[..., None]) & (index > index[:, None])
-        self.first_child, self.next_sibling = _first(is_child), _first(is_later_sibling)
+        self.rows = torch.arange(len(probs), device=probs.device)
+        self.first_child, self.next_sibling = order_of_children(tree)
         self.probs, self.draft_probs = probs, tree.draft_probs
         self.node = torch.zeros_like(tree.parents[:, 0])
         self.accepted, self.rank = self.node, self.node
@@ -140,10 +139,13 @@ class _Walk:
         self.p = self.law = probs[:, 0]
         self.q = None if tree.draft_probs is None else tree.draft_probs[:, 0]
 
+    def site(self, child: Tensor) -> Site:
+        return Site(self.accepted + 1, self.rank, self.law, self.probs.shape[1] * self.rows + child)
+
     def reject(self, rejected: Tensor, child: Tensor, x: Tensor, residual: Tensor) -> None:
         self.p = torch.where(rejected[:, None], residual, self.p)
         if self.q is not None:
-            self.q = _without(self.q, x)
+            self.q = without(self.q, x)
         self.rank = self.rank + rejected
         self.candidate = torch.where(rejected, self.next_sibling[self.rows, child], -1)
 
@@ -157,7 +159,15 @@ class _Walk:
         self.candidate = torch.where(accepted, self.first_child[self.rows, child], self.candidate)
 
 
-def _without(q: Tensor, x: Tensor) -> Tensor:  # [M, V], [M] -> [M, V] the law from which the next sibling was drawn
+def order_of_children(tree: DraftTree) -> tuple[Tensor, Tensor]:
+    """The first child of each node and its next sibling [B, N], -1 where there is none."""
+    index = torch.arange(tree.parents.shape[1], device=tree.parents.device)
+    is_child = tree.parents[:, None] == index[:, None]  # [B, node, child]
+    is_later_sibling = (tree.parents[:, None] == tree.parents[..., None]) & (index > index[:, None])
+    return _first(is_child), _first(is_later_sibling)
+
+
+def without(q: Tensor, x: Tensor) -> Tensor:  # [M, V], [M] -> [M, V] the law from which the next sibling was drawn
     return normalise(q.scatter(1, x[:, None], 0), 0.0)
 
 

@@ -25,6 +25,7 @@ class Jacobi:
         self.window = Window(length, target, start, redraw, sampling)
         self.name, self.tree = name, TreeLabel(f"window_{length}", KIND)
         self.num_nodes, self.depth = length + 1, length
+        self.lossless = getattr(redraw, "lossless", True)
 
     def allocate(self, batch_size: int) -> None:
         self.window.allocate(batch_size)
@@ -68,3 +69,23 @@ def redraw(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> 
             "drafter=jacobi, or verification=ratio at a temperature above 0"
         )
     return proposals.redraw(laws)
+
+
+class KeepConfident:
+    """SJD++ (2512.07503) as a third party implements it, PathSpec's code: a former token stays where its probability is
+    above `threshold` times what it was, else the position is drawn anew. Kept tokens are no draws from the law they are
+    judged by, so that the output law changes; redraw_coupled keeps as many as can be kept without that."""
+
+    lossless = False
+
+    def __init__(self, threshold: float) -> None:
+        if not threshold >= 0:
+            raise LanternError(f"drafter.redraw.threshold={threshold} is a ratio of probabilities; give 0 or more")
+        self.threshold = threshold
+
+    def __call__(self, proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
+        if former.laws is None:
+            return redraw(proposals, laws, former, known)  # a verification with one draw: refused there
+        now, then = (part.gather(2, former.tokens[..., None])[..., 0] for part in (laws, former.laws))
+        stays = (now > self.threshold * then) & (torch.arange(laws.shape[1], device=laws.device) < known[:, None])
+        return torch.where(stays, former.tokens, redraw(proposals, laws, former, known))

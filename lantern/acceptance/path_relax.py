@@ -1,0 +1,26 @@
+"""PathRelax (2606.10492), by its code: paths of one tree lend each other mass. A token x is accepted with
+min(1, (p(x) + δ m) / q(x)), m the mean of p(y) over the tokens y at its depth on other paths; otherwise a token is
+drawn from norm(max(p - q, 0)). Published with verification=longest_path (+method=pathrelax)."""
+
+from torch import Tensor
+
+from lantern.acceptance.pooled import Pooling, apart
+from lantern.errors import LanternError
+from lantern.types import DraftTree
+
+
+class PathRelax(Pooling):
+    """A node counts as a path of its own: in a tree whose paths part at the root this is the paper's rule."""
+
+    name, moves = "path_relax", False
+
+    def __init__(self, delta: float) -> None:
+        """delta >= 0; 0 is exact."""
+        if not 0 <= delta < float("inf"):
+            raise LanternError(f"acceptance.delta={delta} scales what other paths lend; give 0 or more")
+        self.delta, self.lossless = delta, delta == 0
+        self.parameters = {"delta": delta}
+
+    def shares(self, tree: DraftTree, features: Tensor) -> Tensor:
+        are_level = apart(tree) & (tree.depths[:, None] == tree.depths[..., None])
+        return self.delta * are_level / are_level.sum(-1, keepdim=True).clamp(min=1)

@@ -1,0 +1,68 @@
+"""SJD-SV's verification of a window (2609.13245, by a third party's description): the draft is cut into runs along
+which the target's probability of the drafted token does not fall. Of a run only the end that holds a share of its
+summed probability is judged, jointly and by one number u: the longest part of it with u < Π p/q is kept, and the tokens
+before that end are kept unjudged. Lossy; the exact twin is drafter=sjd verification=block."""
+
+import torch
+from torch import Tensor
+
+from lantern.acceptance.relaxed import relaxed
+from lantern.errors import LanternError
+from lantern.noise import Noise
+from lantern.types import AcceptanceRule, DraftTree, Verdict
+from lantern.verification.block import BlockProposals, require_chain
+
+
+class Runs:
+    """Judges chains by the exact rule."""
+
+    name, lossless = "runs", False
+    head_s, proposals = 0.0, BlockProposals
+
+    def __init__(self, share: float) -> None:
+        """share: of a run's summed probability that its judged end holds at least, in (0, 1]; 0.8 in the paper."""
+        if not 0 < share <= 1:
+            raise LanternError(f"verification.share={share} of a run is judged; give a value above 0, at most 1")
+        self.share = share
+
+    def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
+        """probs p [B, N, V]."""
+        require_chain(tree, self.name)
+        rows, size, q = torch.arange(len(probs), device=probs.device), probs.shape[1], tree.draft_probs
+        if size == 1:
+            return Verdict(torch.zeros_like(tree.parents), torch.zeros_like(rows), noise.draw(probs[:, 0]))
+        if not rule.lossless or q is None:
+            raise LanternError(
+                "verification=runs judges drawn windows by the exact rule; use drafter=sjd acceptance=exact"
+            )
+        chance = self.chances(tree, probs, q)
+        going, accepted = torch.ones_like(rows, dtype=torch.bool), torch.zeros_like(rows)
+        for child in range(1, size):
+            going = going & ~tree.is_padding[:, child]
+            going = going & noise.accepts(chance[:, child - 1], torch.where(going, child, 0))
+            accepted += going
+        children = tree.tokens.roll(-1, 1)[rows, accepted]
+        p, last = probs[rows, accepted], (~tree.is_padding).sum(1) - 1
+        residual = relaxed(p, q[rows, accepted], children)[1]
+        law = torch.where((accepted < last)[:, None], residual, p)
+        return Verdict(tree.path_to(accepted), accepted, noise.draw(law))
+
+    def chances(self, tree: DraftTree, probs: Tensor, q: Tensor) -> Tensor:
+        """-> [B, N - 1] the chance that a token is kept, given that those before it are."""
+        index = tree.tokens[:, 1:, None]
+        drafted, own = (laws[:, :-1].gather(2, index)[..., 0] for laws in (q, probs))  # [B, M]
+        ratio = own / drafted.clamp(min=torch.finfo(own.dtype).tiny)
+        starts = torch.cat([torch.ones_like(own[:, :1], dtype=torch.bool), own.diff(dim=1) < 0], 1)
+        run = starts.cumsum(1)
+        is_same = run[:, None] == run[..., None]  # [B, M, M]
+        whole = (is_same * own[:, None]).sum(-1)
+        behind = (is_same.triu(1) * own[:, None]).sum(-1)
+        is_judged = (behind < self.share * whole) | (whole == 0)
+        joint = [torch.ones_like(own[:, 0])]  # Π p/q of the judged tokens of a run, up to this one
+        for start, factor in zip(starts.unbind(1), torch.where(is_judged, ratio, 1).unbind(1), strict=True):
+            joint.append(torch.where(start, 1, joint[-1]) * factor)
+        # u falls below the largest of what comes in the run: then at least so much of it is kept
+        kept = torch.stack(joint[1:], 1).clamp(max=1)
+        kept = torch.where(is_same.triu(), kept[:, None], 0).amax(-1)
+        before = torch.where(starts, 1, kept.roll(1, 1))
+        return torch.where(before > 0, kept / before, 0)
