@@ -1,7 +1,6 @@
 """EAGLE-2's dynamic tree (2406.16858, section 4): a beam of chosen children grows by its most likely nodes, then the
 most likely of all levels are kept. Ours: under shared noise "likely" is the estimated probability of being picked."""
 
-
 from torch import Tensor
 
 from lantern.errors import LanternError, check_whole

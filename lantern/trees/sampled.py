@@ -2,7 +2,6 @@
 estimated probability of being accepted, that of its path included, reaches a threshold. Unlike EAGLE-2's the tree is
 never pruned: a shape that depended on the token to be judged, and not on its ancestors alone, would bias the output."""
 
-
 import torch
 from torch import Tensor
 
