@@ -72,8 +72,8 @@ KNOWN = (
            "Total variation between the target's law and the law of a committed token. Under shared noise an upper "
            "bound: the share of tokens that are not the target's own pick.", "low", True),
     Column("output_tv_floor", "TV floor",
-           "Output TV of the exact rule by the same estimate, which would be 0 with infinitely many redraws; none where "
-           "picks are compared.", "", True),
+           "Output TV of the exact rule by the same estimate, which would be 0 with infinitely many redraws; none "
+           "where picks are compared.", "", True),
     Column("output_tv_positions", "TV positions", "Number of positions of which output TV is the mean.", "", True),
     Column("code_distance", "code distance",
            "Expected distance in the codebook between a token of the target's law and the committed token; 1 is the "
@@ -208,8 +208,8 @@ def shared_settings(rows: Sequence[Row]) -> str:
 
 PRINTED = (  # columns of the terminal's table
     "speedup", "tokens_per_step", "target_forwards", "drafter_forwards", "latency_s", "round_ms", "draft_ms",
-    "verify_ms", "accept_ms", "output_tv", "output_tv_floor", "output_tv_positions", "code_distance", "frechet", "frechet_diff",
-    "kernel", "precision", "recall",
+    "verify_ms", "accept_ms", "output_tv", "output_tv_floor", "output_tv_positions", "code_distance", "frechet",
+    "frechet_diff", "kernel", "precision", "recall",
 )  # fmt: skip
 JUDGED = ("_accuracy", "_score")  # ends of the keys of metrics that have a column
 BOUNDED = ("speedup", "output_tv", "frechet", "frechet_diff")

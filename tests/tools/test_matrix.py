@@ -1,4 +1,4 @@
-"""docs/extending.md: the combinations of parts, built and decoded again, and what fills in the arguments of partials."""
+"""docs/extending.md: the combinations of parts, built and decoded again, and what fills in arguments of partials."""
 
 import re
 from inspect import signature
