@@ -1,4 +1,4 @@
-"""The notebook: stored without outputs, and its cells run in order in a process of their own, on the shipped weights."""
+"""The notebook: stored without outputs, and its cells run in order, in a process of their own, on shipped weights."""
 
 import json
 import os
