@@ -143,10 +143,13 @@ class Curve(NamedTuple):
 class Tracker:
     """Sends rows, tables and figures to W&B. `mode` auto is wandb_mode(); disabled switches tracking off."""
 
-    def __init__(self, project: str = "lantern", mode: str = "auto", tags: str | Sequence[str] = ()) -> None:
+    def __init__(
+        self, project: str = "lantern", mode: str = "auto", tags: str | Sequence[str] = (), entity: str | None = None
+    ) -> None:  # fmt: skip
         if mode not in MODES:
             raise LanternError(f"tracking.mode={mode} is unknown; give one of {', '.join(MODES)}")
-        self.project, self.mode, self.tags = project, mode, [tags] if isinstance(tags, str) else list(tags)
+        self.project, self.entity, self.mode = project, entity, mode
+        self.tags = [tags] if isinstance(tags, str) else list(tags)
 
     def point(self, point: Point, config: Mapping[str, object], folder: Path, group: Group) -> None:
         """One run for a setting: flat summary numbers, curves, a table with a prompt a line and an image a column."""
@@ -200,8 +203,8 @@ class Tracker:
             import wandb
 
             quiet = quiet_settings()
-            identity = {"project": self.project, "group": group.name, "id": group.run_id(what), "resume": "allow"}
-            identity |= {"tags": clean_tags(tags), "reinit": "finish_previous"}
+            identity = {"project": self.project, "entity": self.entity, "group": group.name, "tags": clean_tags(tags)}
+            identity |= {"id": group.run_id(what), "resume": "allow", "reinit": "finish_previous"}
             run = wandb.init(mode=mode, settings=quiet, **identity, **settings)
             try:
                 fill(run)

@@ -141,14 +141,16 @@ for name in ("log_metrics", "log_hyperparams", "finalize"):
 
 
 def wandb_logger(
-    project: str, save_dir: str, name: str, tags: Sequence[str], group: str | None = None, checkpoint: str | None = None
-) -> TolerantWandbLogger:
+    project: str, save_dir: str, name: str, tags: Sequence[str], group: str | None = None,
+    checkpoint: str | None = None, entity: str | None = None,
+) -> TolerantWandbLogger:  # fmt: skip
     """Offline without an API key, unless WANDB_MODE is set. `checkpoint` (ckpt_path) continues the W&B run of its
     folder, if that has one."""
     Guard("its own folder has all", FINISH_TIMEOUT_S)(wandb.finish)  # a sweep's point before: else this would log to it
     resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
     key = folder_key(resumed if (resumed / KEY_FILE).is_file() else Path(save_dir))
     settings = {
+        "entity": entity,
         "group": group,
         "job_type": "train",
         "mode": wandb_mode(),
