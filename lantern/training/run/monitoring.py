@@ -23,6 +23,7 @@ from lantern.reporting.wandb_runs import (
     Guard,
     clean_tags,
     folder_key,
+    name_input,
     quiet_settings,
     tell_offline,
     wandb_mode,
@@ -114,17 +115,27 @@ class FiniteLoss(pl.Callback):
 class TolerantWandbLogger(WandbLogger):
     """Lightning's logger, silent after its first failure: metrics.csv has the same data, and training must go on."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, model: str, start_from: str | None, **settings: Any) -> None:
+        """model: whose weights are trained, or whose drafter; start_from: the drafter that is trained further."""
         super().__init__(**settings)
         self.guard, self.folders = Guard("metrics.csv continues"), [Path(settings["save_dir"])]
+        self._model, self._start_from = model, start_from
 
     @property
     def experiment(self) -> Any:  # which Lightning asks for before the first step
         return self.guard(WandbLogger.experiment.fget, self) or DummyExperiment()
 
     def log_weights(self, folder: Path, kind: str) -> None:
-        """Logs exported weights as an artifact named by their hash, the name that evaluations use; the last call."""
-        self.guard(lambda: self.experiment.log_artifact(weights_artifact(folder, kind)))
+        """Logs exported weights as a version of their collection, the one that evaluations name, behind those that the
+        training started from; the last call. kind: such as drafter."""
+
+        def log() -> None:
+            artifact = weights_artifact(folder, kind, self._model)
+            if self._start_from:
+                name_input(self.experiment, self._start_from, self._model)
+            self.experiment.log_artifact(artifact, aliases=[artifact.metadata["hash"]])
+
+        self.guard(log)
         tell_offline(self.folders, self.version)
 
 
@@ -142,7 +153,7 @@ for name in ("log_metrics", "log_hyperparams", "finalize"):
 
 def wandb_logger(
     project: str, save_dir: str, name: str, tags: Sequence[str], group: str | None = None,
-    checkpoint: str | None = None, entity: str | None = None,
+    checkpoint: str | None = None, entity: str | None = None, model: str = "llamagen", start_from: str | None = None,
 ) -> TolerantWandbLogger:  # fmt: skip
     """Offline without an API key, unless WANDB_MODE is set. `checkpoint` (ckpt_path) continues the W&B run of its
     folder, if that has one."""
@@ -157,6 +168,6 @@ def wandb_logger(
         "id": re.sub(r"[^\w.-]+", "-", f"{name}-{key}"),
     }
     settings |= {"resume": "allow", "tags": clean_tags(tags), "settings": quiet_settings()}
-    logger = TolerantWandbLogger(project=project, save_dir=save_dir, name=name, **settings)
+    logger = TolerantWandbLogger(model, start_from, project=project, save_dir=save_dir, name=name, **settings)
     logger.folders = list(dict.fromkeys([resumed, *logger.folders]))
     return without_anonymous(logger)
