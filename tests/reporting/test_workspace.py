@@ -1,6 +1,7 @@
 """The saved view of a W&B project, as it would be sent: no test needs a server or a key."""
 
 import json
+import sys
 
 import pytest
 
@@ -37,6 +38,6 @@ def test_the_view_shows_what_runs_log():
 def test_what_is_missing_is_one_sentence(monkeypatch):
     with pytest.raises(LanternError, match="no team or user is named"):
         workspace.main()
-    monkeypatch.setitem(__import__("sys").modules, "wandb_workspaces.reports.v2", None)
+    monkeypatch.setitem(sys.modules, "wandb_workspaces.reports.v2", None)
     with pytest.raises(LanternError, match="pip install wandb-workspaces"):
         workspace.main("team")
