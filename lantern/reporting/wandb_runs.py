@@ -45,8 +45,8 @@ class Guard:
 
     hangs = False  # whether a call of any guard has not returned: it may hold locks that the next one waits for
 
-    def __init__(self, kept: str, patience_s: float = CALL_TIMEOUT_S) -> None:
-        self._kept, self._patience_s, self.has_failed = kept, patience_s, False
+    def __init__(self, kept: str, patience_s: float = CALL_TIMEOUT_S, service: str = "Weights & Biases") -> None:
+        self._kept, self._patience_s, self._service, self.has_failed = kept, patience_s, service, False
 
     def __call__(self, call: Callable[..., Returned], *args: object, **settings: object) -> Returned | None:
         if self.has_failed:
@@ -68,7 +68,7 @@ class Guard:
             self.has_failed = True
             Guard.hangs = Guard.hangs or not returned.done()
             reason = str(error) or f"no answer in {self._patience_s:g} s"
-            log.warning("Weights & Biases gets nothing more of this run (%s); %s", reason, self._kept)
+            log.warning("%s gets nothing more of this run (%s); %s", self._service, reason, self._kept)
             return None
 
 

@@ -13,10 +13,12 @@ import pytorch_lightning as pl
 import wandb
 from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import WandbLogger
-from pytorch_lightning.loggers.logger import DummyExperiment
+from pytorch_lightning.loggers.logger import DummyExperiment, Logger
+from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.reporting.trackio_runs import begin, call
 from lantern.reporting.wandb_runs import (
     FINISH_TIMEOUT_S,
     KEY_FILE,
@@ -137,6 +139,29 @@ class TolerantWandbLogger(WandbLogger):
 
         self.guard(log)
         tell_offline(self.folders, self.version)
+
+
+class TrackioLogger(Logger):
+    """Curves in trackio; metrics.csv has the same data."""
+
+    name, version = "trackio", ""
+
+    def __init__(self, *run: str) -> None:
+        """run: as begin() takes it."""
+        super().__init__()
+        self._run, self._guard = run, Guard("metrics.csv continues", service="trackio")
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Mapping[str, object]) -> None:  # before the first step
+        self._guard(begin, *self._run, params)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        self._guard(call, "log", dict(metrics), step=step)
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        self._guard(call, "finish")
 
 
 def _guarded(method: Callable[..., None]) -> Callable[..., None]:
