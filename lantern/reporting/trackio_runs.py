@@ -3,24 +3,25 @@ and images are in the report. Guarded as W&B is."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from importlib import import_module
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lantern.evaluation.rows import Row, run_name
 from lantern.reporting.ranking import Choice
 from lantern.reporting.wandb_runs import FINISH_TIMEOUT_S, Group, Guard, Point, flatten
 
+if TYPE_CHECKING:
+    import trackio
 
-def call(name: str, *given: object, **settings: object) -> None:
-    """One of trackio's functions, without what it prints."""
+
+def begin(project: str, name: str, group: str, config: Mapping[str, object]) -> "trackio.Run":
+    """A run, of which later calls are told by name: trackio's own functions find it in the same thread alone."""
+    import trackio
+
+    quiet = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
     with redirect_stdout(StringIO()):
-        getattr(import_module("trackio"), name)(*given, **settings)
-
-
-def begin(project: str, name: str, group: str, config: Mapping[str, object]) -> None:
-    """Starts a run, which takes what is logged until the next one starts."""
-    call("init", project, name, group, config=flatten(config), embed=False, auto_log_gpu=False, auto_log_cpu=False)
+        return trackio.init(project, name, group, config=flatten(config), **quiet)
 
 
 class TrackioTracker:
@@ -39,6 +40,6 @@ class TrackioTracker:
 
     def _send(self, name: str, config: Mapping[str, object], row: Mapping, folder: Path, group: Group) -> None:
         guard = Guard(f"every result is in {folder}", FINISH_TIMEOUT_S, "trackio")
-        guard(begin, self.project, name, group.name, config)
-        guard(call, "log", flatten(row))
-        guard(call, "finish")
+        if run := guard(begin, self.project, name, group.name, config):
+            guard(run.log, flatten(row))
+            guard(run.finish)

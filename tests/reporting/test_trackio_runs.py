@@ -1,7 +1,7 @@
 """What trackio is told of evaluations and trainings, by a module in its place: it is no dependency."""
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -17,9 +17,10 @@ ROW = {"model": "m", "drafter": "eagle", "tree": "static", "acceptance": "exact"
 def told(monkeypatch) -> list:
     """The calls of trackio, in order."""
     calls, module = [], ModuleType("trackio")
-    module.init = lambda project, name, group, config, **_: calls.append((project, name, group, config))
-    module.log = lambda metrics, step=None: calls.append((metrics, step))
-    module.finish = lambda: calls.append("end")
+    run = SimpleNamespace(
+        log=lambda metrics, step=None: calls.append((metrics, step)), finish=lambda: calls.append("end")
+    )
+    module.init = lambda project, name, group, config, **_: calls.append((project, name, group, config)) or run
     monkeypatch.setitem(sys.modules, "trackio", module)
     monkeypatch.setattr(Guard, "hangs", False)
     return calls

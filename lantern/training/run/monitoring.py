@@ -18,7 +18,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.reporting.trackio_runs import begin, call
+from lantern.reporting.trackio_runs import begin
 from lantern.reporting.wandb_runs import (
     FINISH_TIMEOUT_S,
     KEY_FILE,
@@ -146,22 +146,22 @@ class TrackioLogger(Logger):
 
     name, version = "trackio", ""
 
-    def __init__(self, *run: str) -> None:
-        """run: as begin() takes it."""
+    def __init__(self, *named: str) -> None:
+        """named: project, name and group of the run."""
         super().__init__()
-        self._run, self._guard = run, Guard("metrics.csv continues", service="trackio")
+        self._named, self._guard, self._run = named, Guard("metrics.csv continues", service="trackio"), None
 
     @rank_zero_only
     def log_hyperparams(self, params: Mapping[str, object]) -> None:  # before the first step
-        self._guard(begin, *self._run, params)
+        self._run = self._guard(begin, *self._named, params)
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        self._guard(call, "log", dict(metrics), step=step)
+        self._guard(lambda: self._run.log(dict(metrics), step=step))
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        self._guard(call, "finish")
+        self._guard(lambda: self._run.finish())
 
 
 def _guarded(method: Callable[..., None]) -> Callable[..., None]:
