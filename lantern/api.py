@@ -1,5 +1,6 @@
 """The Python interface: `lantern.load("llamagen").generate(["a red sphere on wood"], tree="static")`.
-Names are those of the config groups in conf/; objects of your own are taken as they are."""
+Names are those of the config groups in conf/; objects of your own are taken as they are, classes and partials with the
+codebook, target, sampling or tree that they lack."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,9 +24,9 @@ from lantern.data.prompts import Batch, check_text
 from lantern.errors import LanternError, check_batch_size, check_whole, first_line
 from lantern.evaluation.contender import decode_images
 from lantern.noise import image_seed
-from lantern.pipeline import DrafterOverrides, Pipeline, check_skip, pipelines
+from lantern.pipeline import DrafterOverrides, Pipeline, bind_missing, check_skip, pipelines
 from lantern.runtime.hardware import allow_tf32
-from lantern.runtime.home import CONFIG_FOLDER
+from lantern.runtime.home import CONFIG_FOLDER, override
 from lantern.streaming import Progress, stream
 from lantern.tuning.auto import AutoTree, resolve_tree
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
@@ -44,6 +45,7 @@ ASKED = {  # methods, of which a part has one at least
 WRAPPED = {"janus": "janus_pro", "emu3": "emu3", "glm_image": "glm_image"}  # by model_type, what conf/model has
 NO_GEOMETRY = ("model_type", "architectures", "dtype", "transformers_version", "_name_or_path")  # of a config
 OF_A_PIPELINE = (*PARTS, "sampling", "compile")
+Settings = Sequence[str] | Mapping[str, object]  # such as {"acceptance.lam": 3}, or ["acceptance.lam=3"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,39 +69,42 @@ class Model:
     """A loaded target. Weights are read once; drafter, tree and rule are chosen call by call."""
 
     def __init__(
-        self, name: str, overrides: Sequence[str], loaded: "Pretrained | None" = None, own: Sequence[str] = ()
+        self, name: str, overrides: Sequence[str], loaded: "Pretrained | Target | None" = None, own: Sequence[str] = ()
     ) -> None:  # fmt: skip
         """own: folders of the user's yamls."""
         _check_names(model=name)
-        _check_list("overrides", overrides)
-        for override in overrides:
-            _check_loadable(override)
+        for given in overrides:
+            _check_loadable(given)
         self._name = name
-        self._of_parts = [override for override in overrides if group_of(override) in PARTS]
+        self._of_parts = [given for given in overrides if group_of(given) in PARTS]
         self._own = own
-        self._overrides = [f"model={name}", *(given for given in overrides if given not in self._of_parts)]
+        chosen = [] if is_target(loaded) else [f"model={name}"]
+        self._overrides = [*chosen, *(given for given in overrides if given not in self._of_parts)]
         config = _compose(self._overrides, own)
         check_settings(config)
         allow_tf32(config.tf32)
         with _in_one_sentence(config.model):
-            self.target: Target = built(config.model) if loaded is None else _around(config.model, loaded)
+            if is_target(loaded):
+                self.target: Target = loaded
+            else:
+                self.target = built(config.model) if loaded is None else _around(config.model, loaded)
 
     def pipeline(
         self,
-        tree: str | TreePolicy | None = None,
-        acceptance: str | AcceptanceRule | None = None,
-        verification: str | Verification | None = None,
-        drafter: str | Drafter | None = None,
+        tree: str | TreePolicy | partial | None = None,
+        acceptance: str | AcceptanceRule | type | partial | None = None,
+        verification: str | Verification | type | partial | None = None,
+        drafter: str | Drafter | type | partial | None = None,
         method: str | None = None,
-        settings: Sequence[str] = (),
+        settings: Settings = (),
         batch_size: int = 1,
     ) -> Pipeline:
-        """The parts by name or as objects; by default those of conf/evaluate.yaml, or of the method.
+        """The parts by name, as objects, or as classes; by default those of conf/evaluate.yaml, or of the method.
 
-        settings: overrides of parts such as "acceptance.lam=3", "sampling.top_k=500", and of compile. batch_size: the
-        one for which tree="auto" searches the fastest tree, anew at every call: keep the pipeline.
+        settings: of parts, such as {"acceptance.lam": 3, "sampling.top_k": 500}, and of compile. batch_size: the one
+        for which tree="auto" searches the fastest tree, anew at every call: keep the pipeline.
         """
-        _check_list("settings", settings)
+        settings = _overrides("settings", settings)
         for setting in settings:
             if group_of(setting) not in OF_A_PIPELINE or setting.startswith("~"):
                 raise LanternError(f"{setting} is no setting of a part; settings= takes {', '.join(OF_A_PIPELINE)}")
@@ -114,7 +119,8 @@ class Model:
         with _in_one_sentence(config):
             parts = {group: built(config[group]) for group in (*PARTS, "sampling") if group not in objects} | objects
             _check_parts(parts)
-            shape = parts.pop("tree")
+            parts = {group: partial(part) if isinstance(part, type) else part for group, part in parts.items()}
+            shape = bind_missing(parts.pop("tree"))
             if isinstance(shape, AutoTree):
                 shape = shape.at(batch_size)
             chosen = [] if tree is None else [f"tree={named.get('tree', type(tree).__name__)}"]
@@ -159,8 +165,7 @@ class Model:
         prompts = [prompt for prompt in prompts for _ in range(images_per_prompt)]
         sampling = {"temperature": temperature, "cfg_scale": guidance_scale, "top_k": top_k, "top_p": top_p}
         given = [f"sampling.{name}={value}" for name, value in sampling.items() if value is not None]
-        _check_list("settings", parts.get("settings", []))
-        parts["settings"] = [*parts.get("settings", []), *given]
+        parts["settings"] = [*_overrides("settings", parts.get("settings", [])), *given]
         for prompt in prompts:
             check_text(prompt)
         seeds = Batch.cycle(prompts, len(prompts), _whole(seed)).seeds
@@ -177,26 +182,30 @@ class Model:
 
 
 def load(
-    model: str = "llamagen", overrides: Sequence[str] = (), *, device: str | None = None, dtype: str | None = None,
+    model: str | Target = "llamagen", overrides: Settings = (), *, device: str | None = None, dtype: str | None = None,
     config_dir: str | Sequence[str] = (),
 ) -> Model:  # fmt: skip
-    """A model by its name in conf/model or in a folder of your own, config_dir; overrides such as "model.folder=…", and
-    settings of a drafter, tree or rule such as "drafter.checkpoint=…", which hold wherever the chosen one has them.
-    Hydra's global state is neither needed nor changed. Raises LanternError for a model that cannot be loaded, and for
-    settings that would be ignored."""
-    _check_list("overrides", overrides)
-    chosen = [f"{name}={value}" for name, value in (("device", device), ("dtype", dtype)) if value is not None]
+    """A model by its name in conf/model or in a folder of your own, config_dir, or a Target that is there already;
+    overrides such as {"model.folder": …}, and settings of a drafter, tree or rule such as {"drafter.checkpoint": …},
+    which hold wherever the chosen one has them. Hydra's global state is neither needed nor changed. Raises LanternError
+    for a model that cannot be loaded, and for settings that would be ignored."""
+    given = {name: value for name, value in (("device", device), ("dtype", dtype)) if value is not None}
+    chosen = [*_overrides("overrides", overrides), *_overrides("", given)]
     folders = [config_dir] if isinstance(config_dir, str | Path) else config_dir
     own = [str(Path(folder).expanduser().resolve()) for folder in folders]
     if missing := [folder for folder in own if not Path(folder).is_dir()]:
         raise LanternError(f"config_dir={missing[0]} is no folder; give one that holds yamls as conf/ does")
-    return Model(model, [*overrides, *chosen], own=own)
+    if not is_target(model):
+        return Model(model, chosen, own=own)
+    if refused := [text for text in chosen if group_of(text) in ("model", "device", "dtype")]:
+        raise LanternError(f"{refused[0]} is for a model by name; this {type(model).__name__} is taken as it is")
+    return Model(type(model).__name__, [override("sampling.cfg_scale", model.cfg_scale), *chosen], model, own)
 
 
-def wrap(model: "PreTrainedModel", processor: object, name: str | None = None, overrides: Sequence[str] = ()) -> Model:
+def wrap(model: "PreTrainedModel", processor: object, name: str | None = None, overrides: Settings = ()) -> Model:
     """A model of transformers that is loaded already, as load() returns it; its weights are shared, and it stays as it
     is. processor: its processor or tokenizer; name: its yaml in conf/model, where its class leaves a choice; overrides:
-    as for load(), such as "model.image_size=512". A drafter fits if it was trained on the folder that the model came
+    as for load(), such as {"model.image_size": 512}. A drafter fits if it was trained on the folder that the model came
     from, or through a model wrapped like this."""
     if not isinstance(model, nn.Module) or not hasattr(model, "config"):
         raise LanternError(f"{str(model)[:80]} is no model of transformers; give one that is loaded")
@@ -206,7 +215,7 @@ def wrap(model: "PreTrainedModel", processor: object, name: str | None = None, o
         raise LanternError(f"{kind} may be one of several models; give its name in conf/model, as name='anole'")
     from lantern.models.hf.pretrained import wrap_loaded  # imports transformers
 
-    return Model(name, overrides, wrap_loaded(model, processor))
+    return Model(name, _overrides("overrides", overrides), wrap_loaded(model, processor))
 
 
 def _around(config: DictConfig, loaded: "Pretrained") -> Target:
@@ -261,6 +270,18 @@ def _check_loadable(override: str) -> None:
     options = [OmegaConf.load(path) for path in (CONFIG_FOLDER / group).glob("*.yaml")]
     if is_of_part and override[0] not in "+~" and not any(_has(option, name) for option in options):
         raise LanternError(f"{override} is a setting of no {group} in conf/{group}; leave it out")
+
+
+def is_target(given: object) -> bool:
+    return hasattr(given, "verify") and hasattr(given, "commit")
+
+
+def _overrides(name: str, given: Settings) -> list[str]:
+    """In Hydra's grammar, which a mapping of names to values does without."""
+    if isinstance(given, Mapping):
+        return [override(key, value) for key, value in given.items()]
+    _check_list(name, given)
+    return list(given)
 
 
 def _check_list(name: str, given: Sequence[str]) -> None:

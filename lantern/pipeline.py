@@ -276,5 +276,6 @@ def bind_missing(part: Any, **available: object) -> Any:
     try:
         return part(**lacking)
     except TypeError as error:
-        given = ", ".join(f"{name}={value}" for name, value in part.keywords.items())
-        raise LanternError(f"{given}: {error}; give what {part.func.__name__} takes, or leave it out") from error
+        kind = part.func.__name__
+        given = ", ".join(f"{name}={value}" for name, value in part.keywords.items()) or kind
+        raise LanternError(f"{given}: {error}; give what {kind} takes, or leave it out") from error

@@ -234,6 +234,14 @@ class Drafter(Protocol):
     def keep(self, rows: Tensor) -> None: ...
 
 
+class Expand(Protocol):
+    """The drafter as a tree policy calls it back, once a level."""
+
+    def __call__(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
+        """tokens [B, W] of the nodes to run, all of them at this depth (0: the root), and where their parents stand in
+        the order of expansion [B, W], -1 above the root -> log q [B, W, V] up to a constant per node."""
+
+
 class TreePolicy(Protocol):
     """Decides what is expanded; the policy is the algorithm and calls the drafter back."""
 
@@ -244,7 +252,7 @@ class TreePolicy(Protocol):
     depth: int
     width: int  # children of a node, at most
 
-    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Callable, proposals: "Proposals") -> DraftTree: ...
+    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: "Proposals") -> DraftTree: ...
 
 
 class Proposals(Protocol):

@@ -1,6 +1,7 @@
 """The Python interface of the README: parts by name on a miniature, images on the shipped weights."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,9 +9,12 @@ import torch
 from support.tiny_weights import load_tiny, write_tiny_weights
 
 import lantern
+from lantern.acceptance.lantern_pp import LanternPP
+from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
+from lantern.drafters.jacobi.starts import Nearest
 from lantern.errors import LanternError
 from lantern.row_parallel import RowParallel
-from lantern.trees.static import StaticTree
+from lantern.trees.static import StaticTree, chain
 from lantern.tuning.auto import AutoTree
 
 PROMPTS = ["a red sphere on wood", "wood"]
@@ -21,6 +25,12 @@ LOSSLESS = {
     "own tree": {"tree": StaticTree([[0], [1], [0, 0]]), "acceptance": "exact"},
     "rows": {"method": "rows", "settings": ["drafter.window=16"]},
     "own drafter": {"drafter": RowParallel(16)},
+    "partials": {  # which wait for the target, its sampling and its codebook
+        "drafter": partial(Jacobi, length=4, start=Nearest(), redraw=redraw_coupled),
+        "acceptance": partial(LanternPP, k=3, lam=1.0),
+        "verification": "shared_noise",
+    },
+    "settings by name": {"settings": {"drafter": "jacobi", "drafter.length": 4, "verification": "shared_noise"}},
 }
 
 
@@ -44,6 +54,54 @@ def test_drafters_and_methods_go_by_name_and_what_is_exact_draws_plain_decodings
         assert found.statistics.rounds[0].parents is None  # no tree
     else:
         assert found.statistics.tokens_per_step > 1
+
+
+def test_what_is_written_without_hydras_grammar_means_the_same(tiny, tmp_path):
+    """Catches a value that Hydra reads as another: a text with a comma, null, a list, a folder with a brace."""
+    listed = ["acceptance=lantern", "acceptance.delta=0.4", "sampling.top_k=5", "tree=static", "tree.paths=[[0],[0,0]]"]
+    named = {"acceptance.delta": 0.4, "sampling.top_k": 5, "tree": "static", "tree.paths": [[0], [0, 0]]}
+    found = tiny.pipeline(acceptance="lantern", settings=named)
+    assert found.describe() == tiny.pipeline(settings=listed).describe()
+    assert found.drafter.num_nodes == 3
+    weights = write_tiny_weights(tmp_path / "a,b {c}='d'")
+    model = lantern.load("llamagen", {"paths.weights": weights, "tf32": False}, device="cpu", dtype="float64")
+    assert torch.equal(model.target.embed_weight, tiny.target.embed_weight)
+
+
+class Sevenfold:
+    """A rule that waits for the codebook alone."""
+
+    name, verification, lossless, parameters = "sevenfold", "ratio", False, {}
+
+    def __init__(self, codebook):
+        self.near = LanternPP(codebook, k=7, lam=7.0)
+
+    def judge(self, p, q, x, site):
+        return self.near.judge(p, q, x, site)
+
+
+def test_a_class_is_given_what_it_waits_for(tiny):
+    own = tiny.generate(PROMPTS, acceptance=Sevenfold, tree=partial(chain, 3)).tokens
+    settings = {"acceptance.k": 7, "acceptance.lam": 7, "tree.length": 3}
+    same = tiny.generate(PROMPTS, acceptance="lantern_pp", verification="ratio", tree="chain", settings=settings)
+    assert torch.equal(own, same.tokens)
+    with pytest.raises(LanternError, match=r"LanternPP: .*'k' and 'lam'; give what LanternPP takes"):
+        tiny.pipeline(acceptance=LanternPP)
+
+
+def test_a_target_that_is_there_already_is_taken_as_it_is(tiny, plain):
+    """Catches a second model that is built from conf/, guidance that is not the target's, and settings without
+    effect."""
+    model = lantern.load(tiny.target)
+    assert model.target is tiny.target
+    assert model.pipeline(drafter="jacobi").describe()["model"] == type(tiny.target).__name__
+    assert torch.equal(model.generate(PROMPTS, drafter="none").tokens, plain)
+    guided = lantern.load(tiny.target.configured(3.0))
+    assert guided.pipeline(drafter="none").sampling.cfg_scale == 3
+    assert lantern.load(tiny.target, {"sampling.cfg_scale": 1}).pipeline(drafter="none").sampling.cfg_scale == 1
+    for wrong in ({"device": "cpu"}, {"dtype": "float32"}, {"overrides": {"model.folder": "x"}}):
+        with pytest.raises(LanternError, match="is for a model by name; this LlamaGenTarget is taken as it is"):
+            lantern.load(tiny.target, **wrong)
 
 
 def test_a_method_sets_its_parts_and_given_parts_replace_them(tiny):

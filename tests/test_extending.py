@@ -135,6 +135,90 @@ class Brightness:
     "brightness:\n  _target_: my_parts.Brightness\n",
     ("quality.num_images=2", "speed.num_prompts=0", "acceptance=exact", "verification=shared_noise"),
 )  # fmt: skip
+VERIFICATION = Extension(
+    "verification", "refuse",
+    '''
+import torch
+from lantern.types import Verdict
+from lantern.verification.ratio import RatioProposals
+
+class Refuse:
+    name, head_s, proposals = "refuse", 0.0, RatioProposals
+
+    def __call__(self, tree, probs, rule, noise):
+        root = torch.zeros_like(tree.tokens[:, 0])
+        return Verdict(root[:, None], root, noise.draw(probs[:, 0]))
+''',
+    "_target_: my_parts.Refuse\n",
+    ("acceptance=exact",),
+)  # fmt: skip
+
+START = Extension(
+    "drafter", "from_zero",
+    '''
+import torch
+
+class Zero:
+    def __call__(self, unread):
+        certain = torch.zeros_like(unread.laws)
+        certain[..., 0] = 1
+        return torch.where(unread.unseen[..., None], certain, unread.laws)
+''',
+    "defaults: [jacobi]\nstart: {_target_: my_parts.Zero}\n",
+    ("acceptance=exact", "verification=ratio"),
+)  # fmt: skip
+
+LOOP = Extension(
+    "drafter", "own_loop",
+    '''
+from dataclasses import replace
+from lantern.decoding import generate
+from lantern.drafters.none import NoDrafter
+from lantern.types import TreeLabel
+
+class OwnLoop:
+    name, num_nodes, depth, forwards, forward_s = "own_loop", 1, 1, 0, 0.0
+    weights_hash, tree = None, TreeLabel("rows", "own")
+
+    def decode(self, setup, prompts, seeds, batch_size=1):
+        return generate(replace(setup, drafter=NoDrafter()), prompts, seeds, batch_size)
+''',
+    "_target_: my_parts.OwnLoop\n",
+    ("acceptance=exact",),
+)  # fmt: skip
+
+BODY = Extension(
+    "model", "llama",
+    '''
+import torch
+from types import SimpleNamespace
+from transformers import LlamaConfig, LlamaModel
+from lantern.models.hf.prompt_format import PromptIds, fixed
+from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
+
+CODES, SIDE = 24, 4
+
+class Letters:
+    def __call__(self, text, **_):
+        return SimpleNamespace(input_ids=[CODES + ord(letter) % 8 for letter in text])
+
+class Greys:
+    codebook = torch.linspace(0, 1, CODES)[:, None]
+
+    def decode(self, tokens):
+        return self.codebook[tokens].view(-1, 1, SIDE, SIDE).expand(-1, 3, -1, -1)
+
+def load_llama():
+    torch.manual_seed(0)
+    body = LlamaModel(LlamaConfig(vocab_size=CODES + 8, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                                  num_attention_heads=4))
+    vocabulary = ImageVocabulary(body.embed_tokens.weight[:CODES], torch.randn(CODES, 32))
+    prompts = PromptIds(Letters(), 8, [CODES], [], fixed([CODES]))
+    return HuggingFaceTarget(body, vocabulary, prompts, Greys(), (SIDE, SIDE), 2.0, "random")
+''',
+    "_target_: my_parts.load_llama\n",
+    ("drafter=jacobi", "acceptance=exact", "prompts=[a,bcd]", "speed.num_prompts=2"),
+)  # fmt: skip
 EXPECTED = {
     RULE: {
         "acceptance": "mixture", "acceptance.share": 0.25, "verification": "ratio", "lossless": False,
@@ -147,6 +231,13 @@ EXPECTED = {
     DRAFTER: {"drafter": "repeat", "tree": "last_token", "lossless": False},
     TARGET: {"model": "noise", "drafter": "jacobi", "lossless": True, "target_hash": "noise"},
     METRIC: {"brightness_of": 2, "brightness_diff": 0.0},
+    VERIFICATION: {
+        "verification": "refuse", "tokens_per_step": 1.0, "drafter": "eagle", "lossless": False,
+        "law": "no certificate for my_parts.Refuse; run lantern.check_law(verification=...)",
+    },
+    START: {"drafter": "jacobi", "drafter.start": "zero", "verification": "ratio", "lossless": True},
+    LOOP: {"drafter": "own_loop", "tokens_per_step": 1.0, "lossless": False},
+    BODY: {"model": "llama", "drafter": "jacobi", "lossless": True, "target_hash": "random"},
 }  # fmt: skip
 SMALL = ["speed.num_prompts=1", "quality.num_images=0", "output_tv.num_positions=0", "tracking.mode=disabled"]
 
@@ -167,10 +258,10 @@ def command(extension: Extension, folder: Path, weights: Path) -> list[str]:
     return ["--config-dir", f"{folder}/conf", f"{extension.group}={name}", *small, *extension.overrides]
 
 
-PARTS = [METRIC, *(pytest.param(part, marks=pytest.mark.full) for part in (RULE, TREE, DRAFTER, TARGET))]
+PARTS = [METRIC, *(pytest.param(part, marks=pytest.mark.full) for part in EXPECTED if part is not METRIC)]
 
 
-@pytest.mark.parametrize("extension", PARTS, ids=lambda extension: extension.group)
+@pytest.mark.parametrize("extension", PARTS, ids=lambda extension: extension.name)
 def test_an_external_part_is_one_file_and_one_yaml(extension, weights, tmp_path, monkeypatch):
     """Catches a part that is known by a list, a type or a folder of the repository. Runs in this process."""
     monkeypatch.setattr(sys, "argv", ["evaluate.py", *command(extension, tmp_path, weights), "hydra/job_logging=none"])

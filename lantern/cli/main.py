@@ -24,7 +24,7 @@ register_help()
 @in_one_sentence
 def evaluate(cfg: DictConfig) -> float | None:
     """Measures one setting and writes its run folder; with dry_run or reproduce does that instead. Returns the figure
-    `optimized_metric`, for a sweeper."""
+    `optimized_metric`, for a sweeper; of a row beyond budget.most what it is below that."""
     run = HydraConfig.get()
     folder, choices, overrides = Path(run.runtime.output_dir), run.runtime.choices, run.overrides.task
     check_settings(cfg)
@@ -44,7 +44,9 @@ def evaluate(cfg: DictConfig) -> float | None:
 
         sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
         rows = run_setting(cfg, choices.model, folder, sweep, choices.get("method"), overrides)
-        return figure_of(rows[-1] if rows else {}, cfg.optimized_metric)
+        row = rows[-1] if rows else {}
+        figure = figure_of(row, cfg.optimized_metric)
+        return figure if figure is None else -instantiate(cfg.budget).excess(row) or figure
 
 
 @without_hints

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 REPLACED, WITH_PLUS = "Groups with a default, as group=option:", "Groups to add, as +group=option:"
 OWN = "Its own settings, as setting=value, with their defaults (conf/{}.yaml):"
 REST = "--cfg job prints all settings, those of the chosen options included; their yaml in conf/ explains them."
-ADDED = ("captions", "experiment", "launch", "method", "sweep", "time")  # groups without a default
+ADDED = ("captions", "debug", "experiment", "launch", "method", "sweep", "time")  # groups without a default
 SWEEPS_OF_TRAIN = ("recipe",)
 SWITCHES = ("compile", "tf32", "dry_run")
 DEEP = " " * 6
@@ -46,9 +46,10 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "sampling": "the target's temperature, top-k, top-p and guidance scale",
         "trainer": "Lightning's trainer: limits of time and steps, devices, precision",
         "callbacks": "validation, checkpoints, schedule; sharded_target spreads a large target over GPUs",
-        "logger": "CSV and Weights & Biases; logger.wandb=null switches the latter off",
+        "logger": "metrics.csv, and beside it Weights & Biases, TensorBoard or MLflow",
         "paths": "where weights, caches and runs are",
         "captions": "where the captions of a large data set are kept",
+        "debug": "a short training: whether it runs, whether it learns, where its time goes",
         "time": "all: trainer.max_time is for tables, training and validations together",
         "sweep": "all recipes one after the other, for tools.compare_recipes",
         "launch": "several settings at once: by joblib or Slurm",

@@ -39,17 +39,19 @@ class Choice(NamedTuple):
 @dataclass(frozen=True)
 class Budget:
     """How much worse than plain decoding's a setting's metrics may be: `within` as shares of plain decoding's value
-    (0.1 is 10 %), `losses` in a metric's own unit; None is no limit. With `proven` the bounds have to keep every limit,
-    at the level of 5 % over the number of lossy settings tried (Bonferroni), and else the values. Fewer than
-    `min_images` judged images are not enough. A lossless setting is within every budget."""
+    (0.1 is 10 %), `losses` in a metric's own unit; `most` limits figures of the setting itself, such as output_tv; None
+    is no limit. With `proven` the bounds have to keep every limit, at the level of 5 % over the number of lossy
+    settings tried (Bonferroni), and else the values. Fewer than `min_images` judged images are not enough. A lossless
+    setting is within every budget."""
 
     within: Mapping[str, float | None]
     losses: Mapping[str, float | None] = field(default_factory=dict)
     proven: bool = False
     min_images: int = 0
+    most: Mapping[str, float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for group in ("within", "losses"):
+        for group in ("within", "losses", "most"):
             for metric, limit in self._limits(group):
                 _check_limit(f"budget.{group}", metric, limit)
         if not is_whole(self.min_images) or self.min_images < 0 or not isinstance(self.proven, bool):
@@ -64,10 +66,17 @@ class Budget:
         stretch = simultaneous_factor(max(1, tried), None) if self.proven else 1.0
         verdicts = [_verdict(row, metric, limit, True, stretch) for metric, limit in self._limits("within")]
         verdicts += [_verdict(row, metric, limit, False, stretch) for metric, limit in self._limits("losses")]
+        most = self._limits("most")
+        verdicts += [_judged(row.get(name), row.get(f"{name}_high"), limit, stretch) for name, limit in most]
         if None in verdicts:
             return None
         worst = max(verdicts, key=VERDICTS.index, default="yes")
         return worst if self._has_enough_images(row) or worst == "no" else "open"
+
+    def excess(self, row: Row) -> float:
+        """How far a row is beyond the limits of `most`, in all; 0 for one within them."""
+        figures = [] if self.verdict(row) == "lossless" else self._limits("most")
+        return sum(max(0.0, row[figure] - limit) for figure, limit in figures if row.get(figure) is not None)
 
     def best(self, rows: Sequence[Row]) -> Choice | None:
         """The fastest of the rows that were timed alike; None where only plain decoding was timed and judged."""
@@ -86,7 +95,9 @@ class Budget:
         limits = [f"{metric} at most {100 * limit:.3g} %" for metric, limit in self._limits("within")]
         limits += [f"{metric} at most {limit:.3g}" for metric, limit in self._limits("losses")]
         proof = ", by simultaneous 95 % bounds" if self.proven else ""
-        words = f"{', '.join(limits)} worse than plain decoding's{proof}" if limits else "no limit of what is lost"
+        most = [f"{figure} at most {limit:.3g}" for figure, limit in self._limits("most")]
+        worse = [f"{', '.join(limits)} worse than plain decoding's{proof}"] if limits else []
+        words = ", ".join([*worse, *most]) or "no limit of what is lost"
         judged = max((row.get("num_images") or 0 for row in rows), default=0)
         return words + (f" ({self.min_images:,} images required, {judged:,} judged)" if self.min_images else "")
 
@@ -104,6 +115,10 @@ class Budget:
 def _check_limit(group: str, metric: str, limit: object) -> None:
     if not is_number(limit) or not isfinite(limit) or limit < 0:
         raise LanternError(f"{group}.{metric}={limit} is no limit; give 0 or more, or null for none")
+    if group == "budget.most":
+        if better(metric) != "low":
+            raise LanternError(f"{group}.{metric}: rows hold no such figure of which less is better; use output_tv")
+        return
     name = metric.removesuffix("_diff").removesuffix("_loss")
     if not better(name) or name in UNPAIRED:
         raise LanternError(f"{group}.{metric}: rows hold no difference of it from plain decoding; use frechet")
@@ -119,10 +134,15 @@ def _verdict(row: Row, metric: str, limit: float, is_share: bool, stretch: float
     if worse is None or value is None:
         return None
     allowed = limit * abs(value - worse if rising else value + worse) if is_share else limit
-    high = row.get(f"{key}_high")
-    if high is not None and worse + stretch * (high - worse) <= allowed:
+    return _judged(worse, row.get(f"{key}_high"), allowed, stretch)
+
+
+def _judged(value: float | None, high: float | None, allowed: float, stretch: float) -> str | None:
+    if value is None:
+        return None
+    if high is not None and value + stretch * (high - value) <= allowed:
         return "yes"
-    return "open" if worse <= allowed else "no"
+    return "open" if value <= allowed else "no"
 
 
 def rows_timed_alike(rows: Sequence[Row]) -> list[Row]:

@@ -71,6 +71,10 @@ KNOWN = (
     Column("output_tv", "output TV",
            "Total variation between the target's law and the law of a committed token. Under shared noise an upper "
            "bound: the share of tokens that are not the target's own pick.", "low", True),
+    Column("output_tv_floor", "TV floor",
+           "Output TV of the exact rule by the same estimate, which would be 0 with infinitely many redraws; none "
+           "where picks are compared.", "", True),
+    Column("output_tv_positions", "TV positions", "Number of positions of which output TV is the mean.", "", True),
     Column("least_output_tv", "output TV, at least",
            "A lower bound of the output TV where it is not measured itself: how much rarer than in the target's law "
            "the first tokens of rounds are codes that the draft seldom proposes. 0 on average where nothing is lost.",
@@ -208,8 +212,8 @@ def shared_settings(rows: Sequence[Row]) -> str:
 
 PRINTED = (  # columns of the terminal's table
     "speedup", "tokens_per_step", "target_forwards", "drafter_forwards", "latency_s", "round_ms", "draft_ms",
-    "verify_ms", "accept_ms", "output_tv", "least_output_tv", "code_distance", "frechet", "frechet_diff", "kernel",
-    "precision", "recall",
+    "verify_ms", "accept_ms", "output_tv", "output_tv_floor", "output_tv_positions", "least_output_tv", "code_distance",
+    "frechet", "frechet_diff", "kernel", "precision", "recall",
 )  # fmt: skip
 JUDGED = ("_accuracy", "_score")  # ends of the keys of metrics that have a column
 BOUNDED = ("speedup", "output_tv", "least_output_tv", "frechet", "frechet_diff")
@@ -233,12 +237,13 @@ def format_table(rows: Sequence[Row]) -> str:
 
 
 def format_value(row: Row, key: str) -> str:
-    """A number with its 95 % bounds, if the key is a bounded one; "-" for none."""
+    """A number with its 95 % bounds, if the key is a bounded one, "-" for none; a whole number is written as one. An
+    output TV says that it has no bounds: it is of a single image."""
     value = row.get(key)
-    if value is None:
-        return "-"
+    if value is None or isinstance(value, int):
+        return "-" if value is None else str(value)
     bounds = bounds_of(row, key) if key in BOUNDED else ""
-    return digits_of(value)(value) + bounds
+    return digits_of(value)(value) + (bounds or (" (no bounds)" if key == "output_tv" else ""))
 
 
 def bounds_of(row: Row, key: str) -> str:

@@ -15,13 +15,14 @@ from urllib.parse import urlparse
 
 from torch import Tensor
 
+from lantern.drafters.loading import ARTIFACT
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, fixed_part, run_name, setting_id
 from lantern.identity import digest
 from lantern.metrics.profile import Profile
 from lantern.models.checkpoints import weights_hash
 from lantern.reporting.ranking import Choice
-from lantern.runtime.files import replace_text
+from lantern.runtime.files import read_object, replace_text
 
 if TYPE_CHECKING:
     import wandb
@@ -44,8 +45,8 @@ class Guard:
 
     hangs = False  # whether a call of any guard has not returned: it may hold locks that the next one waits for
 
-    def __init__(self, kept: str, patience_s: float = CALL_TIMEOUT_S) -> None:
-        self._kept, self._patience_s, self.has_failed = kept, patience_s, False
+    def __init__(self, kept: str, patience_s: float = CALL_TIMEOUT_S, service: str = "Weights & Biases") -> None:
+        self._kept, self._patience_s, self._service, self.has_failed = kept, patience_s, service, False
 
     def __call__(self, call: Callable[..., Returned], *args: object, **settings: object) -> Returned | None:
         if self.has_failed:
@@ -67,7 +68,7 @@ class Guard:
             self.has_failed = True
             Guard.hangs = Guard.hangs or not returned.done()
             reason = str(error) or f"no answer in {self._patience_s:g} s"
-            log.warning("Weights & Biases gets nothing more of this run (%s); %s", reason, self._kept)
+            log.warning("%s gets nothing more of this run (%s); %s", self._service, reason, self._kept)
             return None
 
 
@@ -143,10 +144,13 @@ class Curve(NamedTuple):
 class Tracker:
     """Sends rows, tables and figures to W&B. `mode` auto is wandb_mode(); disabled switches tracking off."""
 
-    def __init__(self, project: str = "lantern", mode: str = "auto", tags: str | Sequence[str] = ()) -> None:
+    def __init__(
+        self, project: str = "lantern", mode: str = "auto", tags: str | Sequence[str] = (), entity: str | None = None
+    ) -> None:  # fmt: skip
         if mode not in MODES:
             raise LanternError(f"tracking.mode={mode} is unknown; give one of {', '.join(MODES)}")
-        self.project, self.mode, self.tags = project, mode, [tags] if isinstance(tags, str) else list(tags)
+        self.project, self.entity, self.mode = project, entity, mode
+        self.tags = [tags] if isinstance(tags, str) else list(tags)
 
     def point(self, point: Point, config: Mapping[str, object], folder: Path, group: Group) -> None:
         """One run for a setting: flat summary numbers, curves, a table with a prompt a line and an image a column."""
@@ -160,8 +164,8 @@ class Tracker:
             run.summary.update(flatten(point.row))
             described = fixed_part(point.row)  # W&B takes 100 keys at most; the rest is in the files
             run.log_artifact(results_artifact(f"results-{run.id}", folder, described))
-            if checkpoint and Path(checkpoint).is_dir() and point.row.get("drafter_hash"):  # else the Hub keeps it
-                run.log_artifact(weights_artifact(Path(checkpoint), "drafter"))
+            if checkpoint and point.row.get("drafter_hash"):
+                name_input(run, checkpoint, str(point.row["model"]))
 
         settings = {"job_type": "evaluate", "name": run_name(point.row), "config": dict(config), "dir": folder}
         self._send(settings, group, setting_id(point.row), [*self.tags, *run_tags(point.row)], fill)
@@ -200,8 +204,8 @@ class Tracker:
             import wandb
 
             quiet = quiet_settings()
-            identity = {"project": self.project, "group": group.name, "id": group.run_id(what), "resume": "allow"}
-            identity |= {"tags": clean_tags(tags), "reinit": "finish_previous"}
+            identity = {"project": self.project, "entity": self.entity, "group": group.name, "tags": clean_tags(tags)}
+            identity |= {"id": group.run_id(what), "resume": "allow", "reinit": "finish_previous"}
             run = wandb.init(mode=mode, settings=quiet, **identity, **settings)
             try:
                 fill(run)
@@ -289,12 +293,25 @@ def results_artifact(name: str, folder: Path, metadata: Mapping[str, object]) ->
     return artifact
 
 
-def weights_artifact(folder: Path, kind: str) -> "wandb.Artifact":
-    """Weights and their configuration, named by their hash: training and evaluations refer to the same version."""
+def weights_artifact(folder: Path, kind: str, model: str) -> "wandb.Artifact":
+    """Weights and their configuration. A drafter, and its kind, of a model is one collection: trainings add versions to
+    it, equal files are one version."""
     import wandb
 
-    name = weights_hash(folder)
-    artifact = wandb.Artifact(f"{kind}-{name}", kind, metadata={"hash": name})
+    is_parallel = "levels" in read_object(folder / "config.json")
+    name = "-".join([kind, model, *(["parallel"] if is_parallel else [])])
+    artifact = wandb.Artifact(name, kind, metadata={"hash": weights_hash(folder)})
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")]):
         artifact.add_file(str(path), path.name, policy="immutable", skip_cache=True)  # no copy of gigabytes
     return artifact
+
+
+def name_input(run: "wandb.Run", checkpoint: str | Path, model: str) -> None:
+    """Tells W&B which drafter a run has read. Offline it takes no inputs, and the files are logged as an output; what
+    is on the Hub stays there."""
+    if str(checkpoint).startswith(ARTIFACT):
+        if not run.offline:
+            run.use_artifact(str(checkpoint).removeprefix(ARTIFACT))
+    elif Path(checkpoint).is_dir():
+        artifact = weights_artifact(Path(checkpoint), "drafter", model)
+        (run.log_artifact if run.offline else run.use_artifact)(artifact, aliases=[artifact.metadata["hash"]])

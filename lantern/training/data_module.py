@@ -70,13 +70,17 @@ class ResumableLoader(DataLoader):
 class TrainingData(pl.LightningDataModule):
     """Train and validation batches of any data set (data/splits.py)."""
 
-    def __init__(self, splits: Splits, batch_size: int, seed: int, validation_batch_size: int | None = None) -> None:
-        """batch_size: of a training step, over all processes."""
+    def __init__(
+        self, splits: Splits, batch_size: int, seed: int, validation_batch_size: int | None = None,
+        num_images: int | None = None,
+    ) -> None:  # fmt: skip
+        """batch_size: of a training step, over all processes; num_images: train on so many only, the first."""
         super().__init__()
-        for name, size in (("batch_size", batch_size), ("validation_batch_size", validation_batch_size)):
+        sizes = {"batch_size": batch_size, "validation_batch_size": validation_batch_size, "num_images": num_images}
+        for name, size in sizes.items():
             if size is not None and size < 1:
                 raise LanternError(f"batches.{name}={size} is out of range; give 1 at least")
-        self.splits, self.batch_size, self.seed = splits, batch_size, seed
+        self.splits, self.batch_size, self.seed, self.num_images = splits, batch_size, seed, num_images
         self.validation_batch_size = validation_batch_size or batch_size
         self._loader: ResumableLoader | None = None
         self._resumed: dict[str, int] = {}
@@ -84,7 +88,8 @@ class TrainingData(pl.LightningDataModule):
     def train_dataloader(self) -> ResumableLoader:
         items = self.splits.split("train")
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        batches = SeededBatches(len(items), self.batch_size, self.seed, rank, world_size)
+        count = min(len(items), self.num_images or len(items))
+        batches = SeededBatches(count, self.batch_size, self.seed, rank, world_size)
         self._loader = ResumableLoader(items, batches)
         if self._resumed:
             self._loader.load_state_dict(self._resumed)

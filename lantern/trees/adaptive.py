@@ -2,7 +2,6 @@
 neighbouring positions, left and above, accepted many tokens, else shallow and wide. Grown by EAGLE-2's beam; the depth
 moves by bisection. Which position above counts is our reading of the paper."""
 
-from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.trees.beam import Beam
-from lantern.types import DraftTree, Proposals, TreePolicy, Verdict
+from lantern.types import DraftTree, Expand, Proposals, TreePolicy, Verdict
 
 
 @runtime_checkable
@@ -51,8 +50,8 @@ class AdaptiveTree:
     def keep(self, rows: Tensor) -> None:
         self._depths = self._depths[rows]
 
-    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
-        """roots [B], tokens_left [B] of each image -> DraftTree [B, N <= total + 1]; expand as in StaticTree."""
+    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
+        """roots [B], tokens_left [B] of each image -> DraftTree [B, N <= total + 1]."""
         tokens_left = tokens_left.to(roots.device)
         self._root = len(self._positions) - tokens_left - 1  # [B]
         self._grown = torch.minimum(self._recommended(), tokens_left - 1)

@@ -1,7 +1,7 @@
 """Dynamic depth decoding (2409.00142): EAGLE-2's beam stops at the first checked level whose confidence H, logsumexp of
 its nodes' cumulative log q, is below tau. tau depends on the model: +experiment=calibrate_ddd finds it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import isnan
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from lantern.errors import LanternError, check_whole, is_whole
 from lantern.runtime.memory import check_nodes
 from lantern.trees.beam import Beam
-from lantern.types import DraftTree, Proposals
+from lantern.types import DraftTree, Expand, Proposals
 
 
 class DDDTree:
@@ -36,8 +36,8 @@ class DDDTree:
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
         self.confidence: dict[int, Tensor] = {}  # H [B] by checked level, of the last trees grown
 
-    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
-        """roots [B], tokens_left [B] of each image -> DraftTree [B, N <= total + 1]; expand as in StaticTree."""
+    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
+        """roots [B], tokens_left [B] of each image -> DraftTree [B, N <= total + 1]."""
         levels, tokens_left = min(self.depth, int(tokens_left.max()) - 1), tokens_left.to(roots.device)
         beam, goes_on = Beam(roots, self.width), torch.ones_like(roots, dtype=torch.bool)
         self.confidence = {}

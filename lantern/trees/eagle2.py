@@ -1,14 +1,12 @@
 """EAGLE-2's dynamic tree (2406.16858, section 4): a beam of chosen children grows by its most likely nodes, then the
 most likely of all levels are kept. Ours: under shared noise "likely" is the estimated probability of being picked."""
 
-from collections.abc import Callable
-
 from torch import Tensor
 
 from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.trees.beam import Beam
-from lantern.types import DraftTree, Proposals
+from lantern.types import DraftTree, Expand, Proposals
 
 
 class Eagle2Tree:
@@ -28,8 +26,8 @@ class Eagle2Tree:
         self.name, self.kind, self.total, self.depth, self.width = name, "eagle2", total, depth, width
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
 
-    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
-        """roots [B], tokens_left [B] of each image -> DraftTree [B, total + 1]; expand as in StaticTree."""
+    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
+        """roots [B], tokens_left [B] of each image -> DraftTree [B, total + 1]."""
         levels = min(self.depth, int(tokens_left.max()) - 1)
         ends = None if int(tokens_left.min()) > levels else tokens_left.to(roots.device)  # the copy waits
         beam = Beam(roots, self.width)

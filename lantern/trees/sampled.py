@@ -2,15 +2,13 @@
 estimated probability of being accepted, that of its path included, reaches a threshold. Unlike EAGLE-2's the tree is
 never pruned: a shape that depended on the token to be judged, and not on its ancestors alone, would bias the output."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.trees.static import drop_negligible
-from lantern.types import PADDING, DraftTree, Proposals
+from lantern.types import PADDING, DraftTree, Expand, Proposals
 
 # Acceptance probability of a drawn child whose earlier siblings were rejected: FIRST for the first child, else
 # (LATER + PEAK max q) FALL^(rank - 1). Fitted to 5,399 judged children of the embedded model, where the first child's
@@ -35,8 +33,8 @@ class SampledTree:
         self.beam, self.price = beam, price
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * beam
 
-    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
-        """roots [B], tokens_left [B] of each image -> DraftTree [B, N] of the largest row; expand as in StaticTree."""
+    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
+        """roots [B], tokens_left [B] of each image -> DraftTree [B, N] of the largest row."""
         levels, tokens_left = min(self.depth, int(tokens_left.max()) - 1), tokens_left.to(roots.device)
         growing = _GrowingTree(roots, self.total, self.width)
         level = _Level.root(roots)

@@ -1,14 +1,14 @@
 """Static draft trees: a list of paths of child ranks, the same every round (Medusa, 2401.10774; EAGLE, 2401.15077).
 A chain is the static tree of one path."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from lantern.errors import LanternError, check_whole, is_whole
 from lantern.runtime.memory import check_nodes
-from lantern.types import PADDING, DraftTree, Proposals, TreeTopology
+from lantern.types import PADDING, DraftTree, Expand, Proposals, TreeTopology
 
 MAX_LOG_RATIO = 60  # nats
 
@@ -37,12 +37,8 @@ class StaticTree:
         self._levels = [_Level(depth, self.paths, numbers) for depth in range(self.depth)]
         self.width = max(level.width for level in self._levels)
 
-    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
-        """roots [B], tokens_left [B] of each image -> DraftTree [B, N].
-
-        expand(tokens [B, W], parents [B, W] in order of expansion, depth) -> log q [B, W, V] up to a constant per node,
-        one drafter forward.
-        """
+    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
+        """roots [B], tokens_left [B] of each image -> DraftTree [B, N]."""
         self._move(roots.device)
         batch, most = len(roots), int(tokens_left.max())
         tokens = roots.new_zeros(batch, self.num_nodes)

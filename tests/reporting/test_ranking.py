@@ -75,6 +75,22 @@ def test_what_is_proven_of_the_fastest_of_many_takes_more():
     assert Budget({"frechet": 0.1}).best(tried).row is near
 
 
+def test_a_figure_of_the_setting_itself_may_have_a_limit():
+    """Catches a search that takes the fastest setting of all, and one that cannot tell near from far."""
+    wanted = Budget({}, most={"output_tv": 0.1})
+    sure = row(2.0, output_tv=0.06, output_tv_high=0.09)
+    open_, single = row(2.5, output_tv=0.09, output_tv_high=0.12), row(2.2, output_tv=0.09)
+    beyond, unknown = row(3.0, output_tv=0.3, output_tv_high=0.4), row(4.0)
+    assert [wanted.verdict(r) for r in (sure, open_, single, beyond, unknown)] == ["yes", "open", "open", "no", None]
+    assert wanted.best([AR, sure, open_, beyond, unknown]).row is open_
+    assert Budget({}, most={"output_tv": 0.1}, proven=True).best([AR, sure, open_]).row is sure
+    assert [wanted.excess(r) for r in (sure, beyond, unknown)] == [0, pytest.approx(0.2), 0]
+    assert wanted.excess(row(1.5, output_tv=0.2, lossless=True)) == 0
+    assert "output_tv at most 0.1" in wanted.describe([])
+    with pytest.raises(LanternError, match=r"budget\.most\.speedup"):
+        Budget({}, most={"speedup": 1.0})
+
+
 def test_few_images_prove_nothing():
     """Catches bounds of a distance that is mostly bias, whose shares are no limit."""
     wanted = Budget({"frechet": 0.1}, proven=True, min_images=2000)

@@ -1,9 +1,11 @@
 """Result rows for readers: columns, labels, the table with its warnings, and the plot of speed against price."""
 
+import re
+
 from support.paths import ROOT
 
 from lantern.reporting.plots import pareto_front
-from lantern.reporting.table import KNOWN, label_rows
+from lantern.reporting.table import KNOWN, format_table, label_rows
 
 SHARED = {"model": "m", "tree": "static", "seed": 0, "acceptance": "exact", "temperature": 1.0}
 AR = SHARED | {"drafter": "none"}
@@ -40,6 +42,18 @@ def test_where_a_method_has_two_drafters_every_row_names_its_own():
     expected += ["exact weights/drafter k 1", "exact weights/drafter k 2"]
     assert label_rows(rows) == expected
     assert label_rows([rows[0], rows[1], *rows[3:]]) == ["AR", "refined", "exact k 1", "exact k 2"]
+
+
+def test_an_output_tv_stands_beside_its_floor_and_its_positions_and_says_when_it_has_no_bounds():
+    """Catches a floor that a reader takes for a price, and one image's estimate that looks as certain as a bounded
+    one."""
+    tv = {"drafter": "eagle", "output_tv": 0.125, "output_tv_floor": 0.0312, "output_tv_positions": 24}
+    bounds = {"output_tv_low": 0.1, "output_tv_high": 0.15}
+    rows = [SHARED | tv | bounds | {"tree": "a"}, SHARED | tv | {"tree": "b"}]
+    titles, _, bounded, single = (re.split("  +", line) for line in format_table(rows).splitlines())
+    assert titles[1:] == ["output TV", "TV floor", "TV positions"]
+    assert bounded[1:] == ["0.12 [0.10, 0.15]", "0.0312", "24"]
+    assert single[1:] == ["0.12 (no bounds)", "0.0312", "24"]
 
 
 def test_the_front_drops_what_is_beaten_in_both():

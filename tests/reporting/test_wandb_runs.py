@@ -19,7 +19,7 @@ from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.reporting.merge import begin_sweep
 from lantern.reporting.publish import publish
 from lantern.reporting.ranking import Budget
-from lantern.reporting.wandb_runs import Guard, Point, Tracker, group_of, tell_offline, wandb_mode
+from lantern.reporting.wandb_runs import Guard, Point, Tracker, group_of, name_input, tell_offline, wandb_mode
 
 BUDGET = Budget({"frechet": 0.25})
 ROW = {"model": "m", "drafter": "none", "tree": "none"}
@@ -88,12 +88,37 @@ def test_the_summary_run_names_the_best_setting_under_the_budget(tracked):
 def test_results_and_the_drafter_that_was_measured_are_artifacts(tracked, weights):
     point = tracked["fake/lantern/static/k100-d0.03"]
     kinds = {artifact.type: artifact for artifact in point.artifacts}
-    assert kinds["drafter"].name == f"drafter-{weights_hash(weights)}"
+    assert (kinds["drafter"].name, [*kinds["drafter"].aliases]) == ("drafter-fake", ["latest", weights_hash(weights)])
     assert kinds["results"].name == f"results-{point.run.run_id}"
     whole = tracked[f"delta-{tracked['folder'].name}/summary"]
     (results,) = [artifact for artifact in whole.artifacts if artifact.type == "results"]
     names = {entry.path for entry in results.manifest.contents}
     assert {"results.csv", "profiles.json", "report.html", "best.json"} <= names
+
+
+class Online:
+    """A run that a server would receive: what it is told to use and to log."""
+
+    def __init__(self, offline: bool = False) -> None:
+        self.offline, self.used, self.logged = offline, [], []
+
+    def use_artifact(self, artifact, aliases=()):
+        self.used.append((getattr(artifact, "name", artifact), *aliases))
+
+    def log_artifact(self, artifact, aliases=()):
+        self.logged.append((artifact.name, *aliases))
+
+
+def test_the_drafter_that_a_run_reads_is_its_input(weights, tmp_path):
+    """Catches lineage the wrong way round, a collection for each drafter, and an input that ends an offline run."""
+    save_weights(tmp_path, {}, {"dim": 8, "levels": 6})
+    online, offline = Online(), Online(offline=True)
+    for run in (online, offline):
+        for checkpoint in (str(weights), tmp_path, "wandb:team/lantern/drafter-m:v3", "somebody/on-the-hub"):
+            name_input(run, checkpoint, "m")
+    eagle, parallel = ("drafter-m", weights_hash(weights)), ("drafter-m-parallel", weights_hash(tmp_path))
+    assert (online.used, online.logged) == ([eagle, parallel, ("team/lantern/drafter-m:v3",)], [])
+    assert (offline.used, offline.logged) == ([], [eagle, parallel])
 
 
 def test_a_run_keeps_its_id_when_its_sweep_is_run_again_and_other_folders_have_others(tmp_path):

@@ -16,6 +16,12 @@ def test_each_epoch_shows_every_item_once_in_a_new_order():
     assert epochs[0] != epochs[1]
 
 
+def test_a_number_of_images_is_the_first_ones_in_every_epoch():
+    loader = TrainingData(Numbers(), 2, 0, num_images=4).train_dataloader()
+    for _ in range(3):
+        assert sorted(int(token) for batch in loader for token in batch["tokens"]) == [0, 1, 2, 3]
+
+
 class Seeing(BoringModel):
     """Records the batches it is trained on."""
 

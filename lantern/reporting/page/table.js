@@ -62,7 +62,9 @@ function plainHeading(name, meaning) {
 
 function cell(row, column) {
   const ends = bounds(row, column.key);
-  const small = ends && el("small", { class: "bounds" }, `[${number(ends[0])}, ${number(ends[1])}]`);
+  const lacks = column.key === "output_tv" && !ends && valueOf(row, column.key) != null; // of a single image
+  const text = ends ? `[${number(ends[0])}, ${number(ends[1])}]` : lacks ? "no bounds" : null;
+  const small = text && el("small", { class: "bounds" }, text);
   return el("td", {}, number(valueOf(row, column.key)), small);
 }
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import InstantiationException
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.cli.settings import check_added, figure_of, register_help
-from lantern.errors import LanternError
+from lantern.errors import LanternError, first_line
 from lantern.runtime.files import alone_in
 from lantern.runtime.home import CONFIG_FOLDER
 
@@ -87,8 +88,17 @@ def _trainer(cfg: DictConfig, interrupts: "pl.Callback") -> "pl.Trainer":
     from lantern.training.run.monitoring import FiniteLoss
 
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
-    loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
-    return instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss(), interrupts], logger=loggers)
+    return instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss(), interrupts], logger=_loggers(cfg.logger))
+
+
+def _loggers(config: DictConfig) -> list["pl.loggers.Logger"]:
+    """Those that were chosen: a sweep may name settings of another. LanternError for one whose package is missing."""
+    try:
+        return [instantiate(logger) for logger in config.values() if logger and "_target_" in logger]
+    except InstantiationException as error:
+        if not isinstance(error.__cause__, ModuleNotFoundError):
+            raise
+        raise LanternError(f"{first_line(error.__cause__)}; or give logger=csv") from error
 
 
 def end_with_torchrun() -> None:

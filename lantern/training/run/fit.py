@@ -88,7 +88,7 @@ def export(
     task.export(folder)
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):
-            logger.log_weights(folder, folder.name)
+            logger.log_weights(folder, folder.name.partition("_")[0])
     print(f"trained {trainer.global_step} steps")
     print(next_command(folder, [*overrides, *needed], config_dir))
 

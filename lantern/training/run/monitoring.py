@@ -13,16 +13,19 @@ import pytorch_lightning as pl
 import wandb
 from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import WandbLogger
-from pytorch_lightning.loggers.logger import DummyExperiment
+from pytorch_lightning.loggers.logger import DummyExperiment, Logger
+from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.reporting.trackio_runs import begin
 from lantern.reporting.wandb_runs import (
     FINISH_TIMEOUT_S,
     KEY_FILE,
     Guard,
     clean_tags,
     folder_key,
+    name_input,
     quiet_settings,
     tell_offline,
     wandb_mode,
@@ -114,18 +117,51 @@ class FiniteLoss(pl.Callback):
 class TolerantWandbLogger(WandbLogger):
     """Lightning's logger, silent after its first failure: metrics.csv has the same data, and training must go on."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, model: str, start_from: str | None, **settings: Any) -> None:
+        """model: whose weights are trained, or whose drafter; start_from: the drafter that is trained further."""
         super().__init__(**settings)
         self.guard, self.folders = Guard("metrics.csv continues"), [Path(settings["save_dir"])]
+        self._model, self._start_from = model, start_from
 
     @property
     def experiment(self) -> Any:  # which Lightning asks for before the first step
         return self.guard(WandbLogger.experiment.fget, self) or DummyExperiment()
 
     def log_weights(self, folder: Path, kind: str) -> None:
-        """Logs exported weights as an artifact named by their hash, the name that evaluations use; the last call."""
-        self.guard(lambda: self.experiment.log_artifact(weights_artifact(folder, kind)))
+        """Logs exported weights as a version of their collection, the one that evaluations name, behind those that the
+        training started from; the last call. kind: such as drafter."""
+
+        def log() -> None:
+            artifact = weights_artifact(folder, kind, self._model)
+            if self._start_from:
+                name_input(self.experiment, self._start_from, self._model)
+            self.experiment.log_artifact(artifact, aliases=[artifact.metadata["hash"]])
+
+        self.guard(log)
         tell_offline(self.folders, self.version)
+
+
+class TrackioLogger(Logger):
+    """Curves in trackio; metrics.csv has the same data."""
+
+    name, version = "trackio", ""
+
+    def __init__(self, *named: str) -> None:
+        """named: project, name and group of the run."""
+        super().__init__()
+        self._named, self._guard, self._run = named, Guard("metrics.csv continues", service="trackio"), None
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Mapping[str, object]) -> None:  # before the first step
+        self._run = self._guard(begin, *self._named, params)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        self._guard(lambda: self._run.log(dict(metrics), step=step))
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        self._guard(lambda: self._run.finish())
 
 
 def _guarded(method: Callable[..., None]) -> Callable[..., None]:
@@ -141,20 +177,22 @@ for name in ("log_metrics", "log_hyperparams", "finalize"):
 
 
 def wandb_logger(
-    project: str, save_dir: str, name: str, tags: Sequence[str], group: str | None = None, checkpoint: str | None = None
-) -> TolerantWandbLogger:
+    project: str, save_dir: str, name: str, tags: Sequence[str], group: str | None = None,
+    checkpoint: str | None = None, entity: str | None = None, model: str = "llamagen", start_from: str | None = None,
+) -> TolerantWandbLogger:  # fmt: skip
     """Offline without an API key, unless WANDB_MODE is set. `checkpoint` (ckpt_path) continues the W&B run of its
     folder, if that has one."""
     Guard("its own folder has all", FINISH_TIMEOUT_S)(wandb.finish)  # a sweep's point before: else this would log to it
     resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
     key = folder_key(resumed if (resumed / KEY_FILE).is_file() else Path(save_dir))
     settings = {
+        "entity": entity,
         "group": group,
         "job_type": "train",
         "mode": wandb_mode(),
         "id": re.sub(r"[^\w.-]+", "-", f"{name}-{key}"),
     }
     settings |= {"resume": "allow", "tags": clean_tags(tags), "settings": quiet_settings()}
-    logger = TolerantWandbLogger(project=project, save_dir=save_dir, name=name, **settings)
+    logger = TolerantWandbLogger(model, start_from, project=project, save_dir=save_dir, name=name, **settings)
     logger.folders = list(dict.fromkeys([resumed, *logger.folders]))
     return without_anonymous(logger)

@@ -1,0 +1,45 @@
+"""Runs in trackio, for those without an account: it keeps them on this machine (`trackio show`). Numbers alone: tables
+and images are in the report. Guarded as W&B is."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lantern.evaluation.rows import Row, run_name
+from lantern.reporting.ranking import Choice
+from lantern.reporting.wandb_runs import FINISH_TIMEOUT_S, Group, Guard, Point, flatten
+
+if TYPE_CHECKING:
+    import trackio
+
+
+def begin(project: str, name: str, group: str, config: Mapping[str, object]) -> "trackio.Run":
+    """A run, of which later calls are told by name: trackio's own functions find it in the same thread alone."""
+    import trackio
+
+    quiet = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
+    with redirect_stdout(StringIO()):
+        return trackio.init(project, name, group, config=flatten(config), **quiet)
+
+
+class TrackioTracker:
+    """In the place of wandb_runs.Tracker: one run for a setting, and one for a sweep with its best setting."""
+
+    def __init__(self, project: str = "lantern") -> None:
+        self.project = project
+
+    def point(self, point: Point, config: Mapping[str, object], folder: Path, group: Group) -> None:
+        self._send(run_name(point.row), config, point.row, folder, group)
+
+    def summary(self, rows: Sequence[Row], best: Choice | None, *others: object) -> None:
+        *_, folder, group = others
+        found = {} if best is None else {"best": best.corrected}
+        self._send(f"{group.name}/summary", {}, {"points": len(rows), **found}, folder, group)
+
+    def _send(self, name: str, config: Mapping[str, object], row: Mapping, folder: Path, group: Group) -> None:
+        guard = Guard(f"every result is in {folder}", FINISH_TIMEOUT_S, "trackio")
+        if run := guard(begin, self.project, name, group.name, config):
+            guard(run.log, flatten(row))
+            guard(run.finish)

@@ -1,0 +1,79 @@
+"""Trainings that are debugged, +debug=…, and where their figures go, logger=…: on a miniature."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lightning_utilities.core.imports import RequirementCache
+from omegaconf import OmegaConf
+from support.configs import composed
+from support.paths import CONF, ROOT
+from support.tiny_weights import write_tiny_weights
+
+from lantern.errors import LanternError
+from lantern.training.run import entry
+from tools.miniature import write_captioned_scenes
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("debugged")
+    write_tiny_weights(folder / "weights")
+    write_captioned_scenes(folder / "images", 16)
+    return folder
+
+
+def train(place: Path, name: str, *settings: str) -> Path:
+    """The run folder of a training of at most some steps."""
+    command = [
+        sys.executable, str(ROOT / "train.py"), f"paths.weights={place / 'weights'}",
+        f"paths.cache_dir={place / 'cache'}", "data=imagefolder", f"data.folder={place / 'images'}",
+        "data.num_workers=0", "features=on_the_fly",
+        "dtype=float32", "device=cpu", "batches.batch_size=4", "batches.splits.validation.num_images=2",
+        "logger.wandb=null", f"hydra.run.dir={place / name}", *settings,
+    ]  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"}
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return place / name
+
+
+@pytest.mark.full
+def test_a_training_can_be_tried_for_one_step_overfitted_and_profiled(place):
+    """Catches a fast_dev_run that leaves checkpoints to resume from, an overfitting that ends at once, and an empty
+    profile."""
+    tried = train(place, "tried", "+debug=fast_dev_run")
+    assert not list(tried.glob("checkpoints/*"))
+    assert not (tried / "metrics.csv").exists()
+    few = train(place, "few", "+debug=overfit", "trainer.max_steps=12", "trainer.val_check_interval=6")
+    assert (few / "drafter" / "model.safetensors").is_file()
+    profiled = train(place, "profiled", "+debug=profiler", "trainer.max_steps=3", "trainer.val_check_interval=3")
+    assert "run_training_batch" in (profiled / "fit-profile.txt").read_text()
+
+
+def test_few_images_are_the_first_ones_at_every_step():
+    cfg = composed("train", "+debug=overfit", "batches.batch_size=4")
+    assert (cfg.batches.num_images, cfg.trainer.max_time, cfg.trainer.max_steps) == (4, None, 200)
+
+
+@pytest.mark.parametrize("logger", sorted(path.stem for path in (CONF / "logger").glob("*.yaml")))
+def test_every_logger_stands_beside_metrics_csv(logger):
+    """Catches a choice that loses the file which optimized_metric and model cards are read from."""
+    assert set(composed("train", f"logger={logger}").logger) == {"csv", logger}
+
+
+@pytest.mark.parametrize(("logger", "known"), [
+    ("tensorboard", ("lightning_fabric.loggers.tensorboard._TENSORBOARD_AVAILABLE",
+                     "lightning_fabric.loggers.tensorboard._TENSORBOARDX_AVAILABLE")),
+    ("mlflow", ("pytorch_lightning.loggers.mlflow._MLFLOW_AVAILABLE",)),
+])  # fmt: skip
+def test_a_logger_whose_package_is_missing_is_one_sentence(logger, known, monkeypatch):
+    for name in known:
+        monkeypatch.setattr(name, RequirementCache("nowhere"))
+    config = OmegaConf.create({logger: {"_target_": composed("train", f"logger={logger}").logger[logger]._target_}})
+    if logger == "tensorboard":
+        config.tensorboard.save_dir = "runs"
+    with pytest.raises(LanternError, match=r"[Tt]ry.* install.*; or give logger=csv"):
+        entry._loggers(config)

@@ -1,0 +1,41 @@
+"""The notebook: stored without outputs, and its cells run in order, in a process of their own, on shipped weights."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from support.paths import ROOT
+
+PAGES = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def cells_of(page, kind):
+    return [cell for cell in json.loads(page.read_text())["cells"] if cell["cell_type"] == kind]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_notebook_is_stored_as_it_is_written(page):
+    """Catches outputs and pictures in the repository, code that is none, and links that lead nowhere."""
+    assert [cell for cell in cells_of(page, "code") if cell["outputs"] or cell["execution_count"]] == []
+    for cell in cells_of(page, "code"):
+        compile("".join(cell["source"]), page.name, "exec")
+    links = re.findall(r"\]\(([^)]+)\)", "".join("".join(cell["source"]) for cell in cells_of(page, "markdown")))
+    assert links
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_notebook_runs_from_its_first_cell_to_its_last(page, tmp_path):
+    """Catches a call of the Python interface that has changed, and a lossless method whose tokens differ."""
+    program = tmp_path / "notebook.py"
+    program.write_text("\n\n".join("".join(cell["source"]) for cell in cells_of(page, "code")))
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, program], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rates = [float(rate) for rate in re.findall(r"(\d\.\d\d)(?: tokens)? per pass", done.stdout)]
+    assert len(rates) == 6
+    assert min(rates) > 1
