@@ -3,6 +3,7 @@ failures are warnings: every result is on disk before it is tracked. wandb is im
 
 import logging
 import os
+import re
 import secrets
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -165,7 +166,7 @@ class Tracker:
             described = fixed_part(point.row)  # W&B takes 100 keys at most; the rest is in the files
             run.log_artifact(results_artifact(f"results-{run.id}", folder, described))
             if checkpoint and point.row.get("drafter_hash"):
-                name_input(run, checkpoint, str(point.row["model"]))
+                name_input(run, checkpoint, "drafter", str(point.row["model"]))
 
         settings = {"job_type": "evaluate", "name": run_name(point.row), "config": dict(config), "dir": folder}
         self._send(settings, group, setting_id(point.row), [*self.tags, *run_tags(point.row)], fill)
@@ -300,18 +301,19 @@ def weights_artifact(folder: Path, kind: str, model: str) -> "wandb.Artifact":
 
     is_parallel = "levels" in read_object(folder / "config.json")
     name = "-".join([kind, model, *(["parallel"] if is_parallel else [])])
-    artifact = wandb.Artifact(name, kind, metadata={"hash": weights_hash(folder)})
+    taken = re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII)
+    artifact = wandb.Artifact(taken, kind, metadata={"hash": weights_hash(folder)})
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")]):
         artifact.add_file(str(path), path.name, policy="immutable", skip_cache=True)  # no copy of gigabytes
     return artifact
 
 
-def name_input(run: "wandb.Run", checkpoint: str | Path, model: str) -> None:
-    """Tells W&B which drafter a run has read. Offline it takes no inputs, and the files are logged as an output; what
+def name_input(run: "wandb.Run", checkpoint: str | Path, kind: str, model: str) -> None:
+    """Tells W&B which weights a run has read. Offline it takes no inputs, and the files are logged as an output; what
     is on the Hub stays there."""
     if str(checkpoint).startswith(ARTIFACT):
         if not run.offline:
             run.use_artifact(str(checkpoint).removeprefix(ARTIFACT))
     elif Path(checkpoint).is_dir():
-        artifact = weights_artifact(Path(checkpoint), "drafter", model)
+        artifact = weights_artifact(Path(checkpoint), kind, model)
         (run.log_artifact if run.offline else run.use_artifact)(artifact, aliases=[artifact.metadata["hash"]])

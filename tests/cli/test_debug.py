@@ -64,6 +64,11 @@ def test_every_logger_stands_beside_metrics_csv(logger):
     assert set(composed("train", f"logger={logger}").logger) == {"csv", logger}
 
 
+def test_settings_of_a_logger_that_is_not_chosen_make_none():
+    """Catches +sweep=recipe, which names the runs of W&B, beside logger=csv."""
+    assert entry._loggers(OmegaConf.create({"wandb": {"name": "lk-0"}, "csv": None})) == []
+
+
 @pytest.mark.parametrize(("logger", "known"), [
     ("tensorboard", ("lightning_fabric.loggers.tensorboard._TENSORBOARD_AVAILABLE",
                      "lightning_fabric.loggers.tensorboard._TENSORBOARDX_AVAILABLE")),

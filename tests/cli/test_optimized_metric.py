@@ -41,14 +41,17 @@ def test_a_figure_is_named_or_the_known_ones_are():
 
 
 def test_an_evaluation_and_a_training_return_the_figure_that_is_asked_for(tmp_path):
-    """Also where the run has been finished before."""
+    """Also where the run has been finished before, and of a lossy setting beyond its budget how far."""
     weights = f"paths.weights={write_tiny_weights(tmp_path / 'weights')}"
     few = ("speed.num_prompts=1", "quality.num_images=0", "output_tv.num_positions=0", "drafter=jacobi", "device=cpu")
-    settings = (weights, *few, "acceptance=exact", "optimized_metric=tokens_per_step")
+    settings = (weights, *few, "acceptance=lantern_pp", "optimized_metric=tokens_per_step")
+    limit = "+budget.most.target_forwards=10"
     (tmp_path / "evaluated").mkdir()
-    (first,), (again,) = (returned("evaluate.py", tmp_path / "evaluated", *settings) for _ in range(2))
+    runs = (settings, settings, (*settings, limit))
+    (first,), (again,), (beyond,) = (returned("evaluate.py", tmp_path / "evaluated", *given) for given in runs)
     assert float(first) > 1
     assert again == first
+    assert float(beyond) == pytest.approx(10 - 255 / float(first))
     write_captioned_scenes(tmp_path / "images", 16)
     settings = (
         weights, "data=imagefolder", f"data.folder={tmp_path / 'images'}", f"paths.cache_dir={tmp_path / 'cache'}",

@@ -115,7 +115,7 @@ def test_the_drafter_that_a_run_reads_is_its_input(weights, tmp_path):
     online, offline = Online(), Online(offline=True)
     for run in (online, offline):
         for checkpoint in (str(weights), tmp_path, "wandb:team/lantern/drafter-m:v3", "somebody/on-the-hub"):
-            name_input(run, checkpoint, "m")
+            name_input(run, checkpoint, "drafter", "m")
     eagle, parallel = ("drafter-m", weights_hash(weights)), ("drafter-m-parallel", weights_hash(tmp_path))
     assert (online.used, online.logged) == ([eagle, parallel, ("team/lantern/drafter-m:v3",)], [])
     assert (offline.used, offline.logged) == ([], [eagle, parallel])

@@ -118,7 +118,7 @@ class TolerantWandbLogger(WandbLogger):
     """Lightning's logger, silent after its first failure: metrics.csv has the same data, and training must go on."""
 
     def __init__(self, model: str, start_from: str | None, **settings: Any) -> None:
-        """model: whose weights are trained, or whose drafter; start_from: the drafter that is trained further."""
+        """model: whose weights are trained, or whose drafter; start_from: weights that are trained further."""
         super().__init__(**settings)
         self.guard, self.folders = Guard("metrics.csv continues"), [Path(settings["save_dir"])]
         self._model, self._start_from = model, start_from
@@ -134,7 +134,7 @@ class TolerantWandbLogger(WandbLogger):
         def log() -> None:
             artifact = weights_artifact(folder, kind, self._model)
             if self._start_from:
-                name_input(self.experiment, self._start_from, self._model)
+                name_input(self.experiment, self._start_from, kind, self._model)
             self.experiment.log_artifact(artifact, aliases=[artifact.metadata["hash"]])
 
         self.guard(log)
