@@ -46,7 +46,7 @@ class Visit(NamedTuple):
     children: Tensor  # [M] their codes, in order
     depth: int  # of the node
     image: int = 0  # its number, in order of admission
-    token: int = -1  # that was committed there
+    token: Tensor | None = None  # that was committed there
 
 
 def record_visits(
@@ -99,7 +99,7 @@ class RecordingDrafter:
             for depth, node in enumerate(path):
                 if self._count % self.stride == 0:
                     last = verdict.next_token[row] if node == path[-1] else tree.tokens[row, path[depth + 1]]
-                    self.visits.append(_visit(tree, probs, row, node, depth, self._images[row], int(last)))
+                    self.visits.append(_visit(tree, probs, row, node, depth, self._images[row], last))
                 self._count += 1
         self.drafter.observe(tree, forward, probs, verdict)
 
@@ -108,7 +108,7 @@ class RecordingDrafter:
         self.drafter.keep(rows)
 
 
-def _visit(tree: DraftTree, probs: Tensor, row: int, node: int, depth: int, image: int, token: int) -> Visit:
+def _visit(tree: DraftTree, probs: Tensor, row: int, node: int, depth: int, image: int, token: Tensor) -> Visit:
     children = tree.tokens[row, tree.parents[row] == node]
     q = None if tree.draft_probs is None else tree.draft_probs[row, node].clone()
     return Visit(probs[row, node].clone(), q, children, depth, image, token)

@@ -14,6 +14,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from support.paths import ROOT
 
+import lantern.metrics
 from lantern.cli.error_messages import in_one_sentence, user_error, without_hints
 from lantern.errors import LanternError
 
@@ -61,6 +62,7 @@ def test_a_metric_whose_extra_is_not_installed_names_it(monkeypatch):
     for name in [name for name in sys.modules if name.startswith(("torch_fidelity.", "lantern.metrics.inception"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch_fidelity", None)
+    monkeypatch.delattr(lantern.metrics, "inception", raising=False)  # imported by another test
     with pytest.raises(CompactHydraException, match=re.escape("pip install 'lantern-ar[metrics]'")):
         in_one_sentence(instantiate)(OmegaConf.create({"_target_": "lantern.metrics.inception.load_inception"}))
 

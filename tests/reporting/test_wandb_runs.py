@@ -88,7 +88,7 @@ def test_the_summary_run_names_the_best_setting_under_the_budget(tracked):
 def test_results_and_the_drafter_that_was_measured_are_artifacts(tracked, weights):
     point = tracked["fake/lantern/static/k100-d0.03"]
     kinds = {artifact.type: artifact for artifact in point.artifacts}
-    assert (kinds["drafter"].name, [*kinds["drafter"].aliases]) == ("drafter-fake", ["latest", weights_hash(weights)])
+    assert (kinds["drafter"].name, {*kinds["drafter"].aliases}) == ("drafter-fake", {"latest", weights_hash(weights)})
     assert kinds["results"].name == f"results-{point.run.run_id}"
     whole = tracked[f"delta-{tracked['folder'].name}/summary"]
     (results,) = [artifact for artifact in whole.artifacts if artifact.type == "results"]
