@@ -22,15 +22,30 @@ from lantern.runtime.home import CHECKOUT, CONFIG_FOLDER
 from lantern.types import Site
 from lantern.verification import Ratio, choose_shared_noise
 from lantern.verification.block import Block
+from lantern.verification.longest_path import LongestPath
+from lantern.verification.runs import Runs
+from lantern.verification.traversal import Traversal
 from tools.markdown import table_lines, write_block
 from tools.miniature import write_tiny_weights
 
 PAGE = CHECKOUT / "docs" / "extending.md"
 SIDE = 4  # tokens
 PROMPTS, SEEDS = ["a red sphere on wood", "wood"], [0, 1]
-VERIFICATIONS = {"shared_noise": choose_shared_noise, "ratio": lambda rule: Ratio(), "block": lambda rule: Block()}
+VERIFICATIONS = {
+    "shared_noise": choose_shared_noise, "ratio": lambda rule: Ratio(), "block": lambda rule: Block(),
+    "traversal": lambda rule: Traversal(), "longest_path": lambda rule: LongestPath(), "runs": lambda rule: Runs(0.8),
+}  # fmt: skip
 TREES = ("chain", "static", "eagle2", "ddd", "adaptive", "sampled")
-WINDOWS = ("jacobi", "sjd", "sjd_pac", "branching_jacobi", "refined_jacobi", "refined_branches")
+WINDOWS = (
+    "jacobi",
+    "sjd",
+    "sjd_pp",
+    "sjd_pac",
+    "jacobi_paths",
+    "branching_jacobi",
+    "refined_jacobi",
+    "refined_branches",
+)
 DRAFTERS = {
     **{f"`eagle` on `{tree}`": {"drafter": "eagle", "tree": tree} for tree in TREES},
     **{f"`parallel` on `{tree}`": {"drafter": "parallel", "tree": tree} for tree in ("chain", "static")},
