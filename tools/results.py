@@ -157,7 +157,7 @@ def hashes_of(settings: Sequence[str]) -> dict[str, str]:
     parts = (*DECODING, "prompts", "split", "seed", "output_tv")
     preset = {name: OmegaConf.to_container(config)[name] for name in parts}
     read = OmegaConf.to_container(config, resolve=True)
-    weights = local_hashes({name: read[name] for name in ("model", "drafter", "metrics")})
+    weights = local_hashes({name: read.get(name) for name in ("model", "drafter", "metrics")})
     return {"preset": digest(_without_modules(preset)), "weights": digest(sorted(weights.items())), "code": code_now()}
 
 
