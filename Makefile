@@ -24,6 +24,7 @@ env: .venv/.installed  ## install the pinned environment into .venv
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; set PYTHON=<a Python 3.11>"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 demo: env  ## distil a drafter, sweep LANTERN's delta beside lossless decoding, into RUN; SIZE=large for a longer one

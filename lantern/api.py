@@ -153,10 +153,8 @@ class Model:
         """Images of the prompts, of each images_per_prompt in a row. None: the model's own sampling; parts: see
         pipeline(). A repeated prompt gets another copy number, and so another image."""
         if unknown := parts.keys() - {*PARTS, "method", "settings"}:
-            own = "images_per_prompt, temperature, guidance_scale, top_k, top_p"
-            raise LanternError(
-                f"generate() has no {', '.join(sorted(unknown))}; it takes {own}, {', '.join(PARTS)}, method"
-            )
+            own = "seed, batch_size, images_per_prompt, temperature, guidance_scale, top_k, top_p, settings, method"
+            raise LanternError(f"generate() has no {', '.join(sorted(unknown))}; it takes {own}, {', '.join(PARTS)}")
         _check_list("prompts", prompts)
         check_batch_size(batch_size)
         check_whole("generate", images_per_prompt=images_per_prompt)

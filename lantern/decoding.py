@@ -128,7 +128,8 @@ class _Batch:
         drafter.allocate(size)
         self.noise = setup.sampling.noise(target, drafter, size)
         self.proposals = setup.verification.proposals(self.noise)
-        self.judge = Judge(target.passes, setup.sampling, setup.verification, setup.rule, self.noise)
+        width = target.embed_weight.shape[1]
+        self.judge = Judge(target.passes, setup.sampling, setup.verification, setup.rule, self.noise, width)
         spare = drafter.depth + 1  # a row's last write may run past its end
         self.tokens = target.empty_tokens(size, target.num_tokens + spare)
         self.count = torch.zeros(size, dtype=torch.long, device=self.tokens.device)  # [B] committed tokens

@@ -20,6 +20,8 @@ from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, TreeLabel, TreePolicy, Verification
 from lantern.verification import Ratio, SharedLaw, SharedNoise
 from lantern.verification.block import Block
+from lantern.verification.longest_path import LongestPath
+from lantern.verification.runs import Runs
 from lantern.verification.traversal import Traversal
 
 # Where tests show, by enumeration, token by token or by moments, that the output law is the target's:
@@ -28,6 +30,7 @@ PROVEN_VERIFICATIONS = (Ratio, SharedNoise, SharedLaw, Block, Traversal, Gaussia
 PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled", "window")
 OF_A_RULE = ("name", "verification", "lossless", "parameters", "judge")
 RULE_KEYS = ("k", "delta", "lam")  # parameters that have a column of their own in every row
+FILLED_IN = ("codebook", "rule", "sampling", "target", "tree")  # arguments of parts that are no settings
 LAW_FILE = ".law.json"  # behind the name of a module: what lantern.check_law found out about its classes
 ROUNDING = 1e-9  # of an enumerated law: more is a deviation
 
@@ -161,7 +164,7 @@ def pipelines(
             f"{type(rule).__name__} is no AcceptanceRule of lantern/types.py; give it {', '.join(absent)}"
         )
     verifier: Verification = bind_missing(verification, rule=rule, sampling=sampling, target=target)
-    if sampling.is_greedy and isinstance(verifier, Ratio | Block | Traversal):
+    if sampling.is_greedy and isinstance(verifier, Ratio | Block | Traversal | LongestPath | Runs):
         raise LanternError(
             f"verification={verifier.name} tosses coins, temperature=0 has none; use verification=shared_noise"
         )
@@ -262,8 +265,8 @@ def missing_arguments(part: object) -> set[str]:
     try:
         return expected.parameters.keys() - expected.bind_partial(*part.args, **part.keywords).arguments.keys()
     except TypeError as error:
-        known = [name for name in part.keywords if name in expected.parameters]
-        unknown = [f"{name}={value}" for name, value in part.keywords.items() if name not in known]
+        known = [name for name in expected.parameters if name not in FILLED_IN]
+        unknown = [f"{name}={value}" for name, value in part.keywords.items() if name not in expected.parameters]
         raise LanternError(unknown_setting(", ".join(unknown), part.func.__name__, known)) from error
 
 

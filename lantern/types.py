@@ -155,7 +155,7 @@ class AcceptanceRule(Protocol):
 class RoundReader(AcceptanceRule, Protocol):
     """A rule that judges a token by what else stands in its round: the other tokens, or the target's states at them."""
 
-    def of_round(self, tree: DraftTree, features: Tensor) -> AcceptanceRule: ...  # features [B, R, N, F] as Forward's
+    def of_round(self, tree: DraftTree, features: Tensor) -> AcceptanceRule: ...  # [B, R, N, D], as the head reads them
 
 
 class PassRunner(Protocol):

@@ -21,7 +21,7 @@ class Pooling:
     _shares: Tensor  # [B, N, N]
 
     def shares(self, tree: DraftTree, features: Tensor) -> Tensor:
-        """-> [B, N, N], 0 on the diagonal; features [B, R, N, F]."""
+        """-> [B, N, N], 0 on the diagonal; features [B, R, N, D]."""
         raise NotImplementedError
 
     def of_round(self, tree: DraftTree, features: Tensor) -> Self:

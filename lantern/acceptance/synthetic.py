@@ -2,6 +2,7 @@
 a drafter for it. Engines call it a synthetic acceptance rate. The images have no meaning."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ class Synthetic:
     judged behind the rejection of those before it, so that a node with two children goes on with 1 - (1 - rate)^2."""
 
     name = "synthetic"
-    verification = "ratio"  # the only one that judges by it
+    verification = "ratio"  # by default
     lossless = False
 
     def __init__(self, rates: Sequence[float]) -> None:
@@ -24,7 +25,7 @@ class Synthetic:
         if not is_list or not all(is_number(rate) and 0 <= rate <= 1 for rate in rates):
             raise LanternError(f"acceptance.rates={rates} are chances by depth; give a list of numbers in [0, 1]")
         self.rates = tuple(float(rate) for rate in rates)
-        self.parameters = {"rates": list(self.rates)}
+        self.parameters: dict[str, Any] = {"rates": " ".join(f"{rate:g}" for rate in self.rates)}
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         rates = torch.tensor(self.rates, dtype=p.dtype, device=p.device)

@@ -50,4 +50,4 @@ def largest_tree(drafter: Drafter | partial, tree: TreePolicy | AutoTree) -> int
     settings = drafter.keywords
     nodes = tree.num_nodes if "tree" in signature(drafter.func).parameters else 1
     alternatives = settings.get("levels", 0) * (settings.get("width", 1) - 1)
-    return nodes + settings.get("length", 0) + settings.get("branches", 0) + alternatives
+    return nodes + settings.get("length", 0) * settings.get("paths", 1) + settings.get("branches", 0) + alternatives

@@ -10,7 +10,7 @@ from typing import Any
 
 from lantern.data.foreign import TABLES, Record, decode_text, printable, read_records
 from lantern.data.image_io import READ, caption_in, caption_keys, images_below, read_bytes, try_caption
-from lantern.data.splits import FOLDERS, IndexedImages, index_image, is_readable
+from lantern.data.splits import IndexedImages, are_splits, index_image, is_readable
 from lantern.errors import LanternError
 from lantern.runtime.home import HOME
 
@@ -50,7 +50,8 @@ def find_images(
     if absent := [(name, printable(str(file))) for file, (name, _, problem) in others.items() if not problem]:
         count, (name, first) = len(absent), absent[0]
         log.warning("%d files that metadata names are not in %s, the first in %s: %s …", count, folder, name, first)
-    outer = {Path(folder), *(Path(folder) / split for split in FOLDERS)}  # no class
+    tops = {file.relative_to(folder).parts[0] for file in files}
+    outer = {Path(folder), *(Path(folder) / top for top in tops if are_splits(tops))}  # no class
     named = {file.parent.name for file in files if file.parent not in outer} if num_classes else set()
     classes = class_numbers(named, num_classes) if num_classes and named else {}
     found = [(str(file), *_caption(file, lines, classes, num_classes)) for file in sorted(files)]

@@ -135,10 +135,14 @@ class IndexedImages:
         return IndexedSplit(self.rows.select(chosen), self.read, self.size, key)
 
     def _splits(self, paths: Sequence[str]) -> list[str]:
-        folders = {path.split(os.sep)[0] for path in paths}
-        if folders <= FOLDERS.keys() and len({FOLDERS[folder] for folder in folders}) == 2:
+        if are_splits({path.split(os.sep)[0] for path in paths}):
             return [FOLDERS[path.split(os.sep)[0]] for path in paths]
         return ["validation" if _hash_fraction(path) < self.validation_share else "train" for path in paths]
+
+
+def are_splits(folders: set[str]) -> bool:
+    """Whether these folders, the outermost ones of a source, are its splits."""
+    return folders <= FOLDERS.keys() and len({FOLDERS[folder] for folder in folders}) == 2
 
 
 def report_skipped(skipped: Mapping[str, str], total: int, source: str, path: Path) -> None:

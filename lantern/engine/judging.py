@@ -23,13 +23,14 @@ class Judge:
     verification: Verification
     rule: AcceptanceRule
     noise: Noise
+    width: int  # D, of what the head reads; drafters may have asked for more behind it
 
     def __call__(self, tree: DraftTree, forward: Forward) -> tuple[Tensor, Verdict]:
         """-> p [B, N, V] and what is committed."""
         if self.passes.has_graphs and isinstance(self.verification, SharedNoise):
             return self._judge_in_one_pass(self.verification, tree, forward.logits)
         probs, rule = self.sampling.law(forward.logits), self.rule
-        rule = rule.of_round(tree, forward.features) if isinstance(rule, RoundReader) else rule
+        rule = rule.of_round(tree, forward.features[..., : self.width]) if isinstance(rule, RoundReader) else rule
         return probs, self.verification(tree, probs, rule, self.noise)
 
     def _judge_in_one_pass(self, verification: SharedNoise, tree: DraftTree, logits: Tensor) -> tuple[Tensor, Verdict]:

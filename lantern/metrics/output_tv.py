@@ -130,9 +130,9 @@ def _is_of_its_node(pipeline: Pipeline) -> bool:
 
 
 def _least(visits: Sequence[Visit]) -> dict[str, object]:
-    """A lower bound of the output TV from the tokens alone, for whatever commits drafts too often: how much rarer, than
-    p says, the tokens that rounds commit first are codes with p > q / α, α the overlap. There a recovered token is more
-    likely to be than an accepted one. For the exact law 0 on average."""
+    """A lower bound of the output TV from the tokens alone, for whatever commits drafts too often. Codes with α p > q,
+    where α is the sum of min(p, q), come from the residual more often than from the draft: the bound is how much rarer
+    than in p they are among the tokens that rounds commit first. For the exact law it is 0 on average."""
     found = []
     for visit in visits:
         if visit.depth == 0 and visit.q is not None and len(visit.children):

@@ -62,7 +62,8 @@ class WordFeatures:
 
     @property
     def _known(self) -> str:
-        return f"this model knows {_shown(list(self.words))}; give prompts of these words"
+        words = _shown(list(self.words))
+        return f"this model knows {words}; give prompts and captions of these words, or train a target (task=target)"
 
 
 class ClassLabels:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,9 +74,11 @@ class Budget:
         return worst if self._has_enough_images(row) or worst == "no" else "open"
 
     def excess(self, row: Row) -> float:
-        """How far a row is beyond the limits of `most`, in all; 0 for one within them."""
+        """How far a row is beyond the limits of `most`, in all; 0 for one within them, infinite where a figure was not
+        measured."""
         figures = [] if self.verdict(row) == "lossless" else self._limits("most")
-        return sum(max(0.0, row[figure] - limit) for figure, limit in figures if row.get(figure) is not None)
+        found = [(row.get(figure), limit) for figure, limit in figures]
+        return sum(inf if value is None else max(0.0, value - limit) for value, limit in found)
 
     def best(self, rows: Sequence[Row]) -> Choice | None:
         """The fastest of the rows that were timed alike; None where only plain decoding was timed and judged."""

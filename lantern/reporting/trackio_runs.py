@@ -2,8 +2,6 @@
 and images are in the report. Guarded as W&B is."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +18,7 @@ def begin(project: str, name: str, group: str, config: Mapping[str, object]) -> 
     import trackio
 
     quiet = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
-    with redirect_stdout(StringIO()):
-        return trackio.init(project, name, group, config=flatten(config), **quiet)
+    return trackio.init(project, name, group, config=flatten(config), **quiet)
 
 
 class TrackioTracker:

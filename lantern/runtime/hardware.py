@@ -49,7 +49,7 @@ def resolve_dtype(name: str, device: torch.device | str = "cpu") -> torch.dtype:
         return torch.bfloat16 if is_bf16_fast(device) else torch.float32
     if name not in DTYPES:
         raise LanternError(
-            f"dtype={name} is unknown here; give auto, {', '.join(DTYPES)}, of a Hugging Face model int8"
+            f"dtype={name} is unknown here; give auto, {', '.join(DTYPES)}; int8 is for Hugging Face models"
         )
     one = torch.ones(1, 1, dtype=DTYPES[name], device=device)
     try:

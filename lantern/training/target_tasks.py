@@ -50,6 +50,8 @@ class TargetTask(pl.LightningModule):
         super().__init__()
         images = load_tokenizer(tokenizer)
         codebook = images.codebook
+        if not vocabulary:
+            raise LanternError(f"task.vocabulary={vocabulary} has no words; leave it out for those of the captions")
         state, config = ({}, {}) if start_from is None else load_weights(start_from)
         known = config.get("vocabulary", [])
         self.config = {

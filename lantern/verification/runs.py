@@ -51,6 +51,7 @@ class Runs:
         """-> [B, N - 1] the chance that a token is kept, given that those before it are."""
         index = tree.tokens[:, 1:, None]
         drafted, own = (laws[:, :-1].gather(2, index)[..., 0] for laws in (q, probs))  # [B, M]
+        own = own.masked_fill(tree.is_padding[:, 1:], 0)  # behind an image's end, in runs of its own
         ratio = own / drafted.clamp(min=torch.finfo(own.dtype).tiny)
         starts = torch.cat([torch.ones_like(own[:, :1], dtype=torch.bool), own.diff(dim=1) < 0], 1)
         run = starts.cumsum(1)

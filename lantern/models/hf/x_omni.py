@@ -9,7 +9,7 @@ from transformers import Qwen2Config, Qwen2Model, Qwen2PreTrainedModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RMSNorm, Qwen2RotaryEmbedding
 
 from lantern.errors import CheckpointError
-from lantern.models.hf.code_colors import code_colors
+from lantern.models.hf.code_colors import CodeColors
 from lantern.models.hf.pretrained import load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
@@ -107,5 +107,5 @@ def load_x_omni(
     prompts = PromptIds(text, prefix_len, [], after, fixed(after))
     codes, body = slice(0, config.image_vocab_size), model.model
     vocabulary = ImageVocabulary(body.mm_embed_tokens.weight[codes], model.mm_head.weight[codes].clone())
-    images = code_colors(None, vocabulary.embed, (side, side))
+    images = CodeColors(vocabulary.embed, (side, side))
     return HuggingFaceTarget(body, vocabulary, prompts, images, (side, side), cfg_scale, made_of)

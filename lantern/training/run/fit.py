@@ -97,7 +97,8 @@ def next_command(weights: Path, overrides: Sequence[str], config_dir: Sequence[s
     """For a drafter the command that evaluates it, an EAGLE drafter losslessly, with the training's overrides that
     describe the same target; else where the weights are."""
     if weights.name != "drafter":
-        return f"{weights.name} written to {weights}; to ship it, copy that folder to data/weights/{weights.name}"
+        setting = {"target": "model.folder", "tokenizer": "model.tokenizer"}.get(weights.name)
+        return f"{weights.name} written to {weights}" + (f"; use it by {override(setting, weights)}" if setting else "")
     kept = [given for given in overrides if FOR_EVALUATION.match(given) and given != "drafter=eagle"]
     method = [] if any(given.startswith("drafter=") for given in kept) else ["+method=refined_jacobi"]
     program = program_of("evaluate.py")[1]
