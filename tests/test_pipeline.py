@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from hydra.utils import instantiate
+from omegaconf import OmegaConf
 from support.configs import composed
 from support.paths import CONF
 from support.toy import DIM, PROMPTS, tiny_eagle, tiny_target
@@ -14,6 +15,7 @@ from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
+from lantern.acceptance.synthetic import Synthetic
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
@@ -31,6 +33,9 @@ from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
 from lantern.verification import Ratio, SharedLaw, SharedNoise, choose_by_rule, choose_published, choose_shared_noise
 from lantern.verification.block import Block
+from lantern.verification.longest_path import LongestPath
+from lantern.verification.runs import Runs
+from lantern.verification.traversal import Traversal
 
 KEYS = [
     "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "lossless", "k", "delta", "lam",
@@ -152,9 +157,13 @@ def test_a_rules_further_parameters_are_described_by_their_config_names():
     assert setting_id(rows[0]) != setting_id(rows[1])
     assert label_rows(rows) == ["ν 0.7", "ν 0.2"]
     assert run_name(rows[0]) == "tiny/cool_sd/small/d1.1-mu0-nu0.7"
+    assert run_name(joined(Synthetic([0.7, 0.6])).describe()) == "tiny/synthetic/small/0.7 0.6"
 
 
-@pytest.mark.parametrize("verification", [Ratio(), Block()], ids=["ratio", "block"])
+COINS = [Ratio(), Block(), Traversal(), LongestPath(), Runs(0.8)]
+
+
+@pytest.mark.parametrize("verification", COINS, ids=lambda verification: verification.name)
 def test_coins_in_greedy_decoding_are_one_clear_error(verification):
     with pytest.raises(LanternError, match="use verification=shared_noise"):
         joined(verification=verification, sampling=Sampling(temperature=0))
@@ -172,7 +181,9 @@ def test_every_configured_rule_decodes_or_is_one_clear_error(name):
     for verification in VERIFICATIONS.values():
         pipeline = joined(instantiate(config), chain(3), verification)
         assert pipeline.rule.name == name
-        assert pipeline.rule.parameters == {k: v for k, v in config.items() if not k.startswith("_")}
+        given = {key: value for key, value in config.items() if not key.startswith("_")}
+        texts = {key: " ".join(map(str, value)) for key, value in given.items() if OmegaConf.is_list(value)}
+        assert pipeline.rule.parameters == given | texts
         forms = ("law",) if isinstance(verification, Block) else ("law", "relax")
         has_form = pipeline.rule.lossless or any(hasattr(pipeline.rule, form) for form in forms)
         if not has_form and not isinstance(pipeline.verification, Ratio):

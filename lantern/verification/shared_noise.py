@@ -80,7 +80,7 @@ class SharedNoise:
         elif not isinstance(rule, Relaxation):
             raise LanternError(
                 f"verification=shared_noise needs a law to pick from, acceptance={rule.name} names none; use "
-                "verification=ratio"
+                "verification=ratio at a temperature above 0"
             )
         else:
             index = parents[..., None].expand(-1, -1, probs.shape[-1])

@@ -200,6 +200,11 @@ def test_a_folder_is_the_class_of_its_images(names, numbers, tmp_path):
     assert data.skipped == {}
 
 
+def test_a_class_may_have_the_name_of_a_split(tmp_path):
+    data = opened_folder(write_classes(tmp_path / "images", ["car", "plane", "train"]), tmp_path, num_classes=9)
+    assert data.skipped == {}
+
+
 def test_a_flat_folder_of_validation_images_is_no_class(tmp_path):
     """ImageNet as it is unpacked: its validation images lie in no class folders, and classes keep their numbers."""
     write_classes(tmp_path / "images" / "train", ["n01440764", "n15075141"])
