@@ -84,7 +84,7 @@ class OutputTV(VisitedPositions):
         if pipeline.verification.name == "shared_noise":
             return _compare_picks(pipeline, prompts, seeds, batch_size)
         if not _is_of_its_node(pipeline):
-            return _least(record_visits(pipeline, prompts, seeds, batch_size))
+            return _least(record_visits(pipeline, prompts, seeds, batch_size, only_roots=True))
         length = pipeline.target.num_tokens - 1
         stride = max(1, len(prompts) * length // self.num_positions)
         while gcd(stride, length) > 1:  # else every image would be sampled at the same positions
@@ -135,7 +135,7 @@ def _least(visits: Sequence[Visit]) -> dict[str, object]:
     than in p they are among the tokens that rounds commit first. For the exact law it is 0 on average."""
     found = []
     for visit in visits:
-        if visit.depth == 0 and visit.q is not None and len(visit.children):
+        if visit.q is not None and len(visit.children):
             p, q = visit.p.double(), visit.q.double()
             favoured = torch.minimum(p, q).sum() * p > q
             found.append((float(p[favoured].sum()) - float(favoured[visit.token]), visit.image))

@@ -50,10 +50,15 @@ class Visit(NamedTuple):
 
 
 def record_visits(
-    pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int, stride: int = 1
+    pipeline: Pipeline,
+    prompts: Sequence[str],
+    seeds: Sequence[int],
+    batch_size: int,
+    stride: int = 1,
+    only_roots: bool = False,
 ) -> list[Visit]:
-    """Every `stride`-th position that decoding visits over all rows."""
-    recording = RecordingDrafter(pipeline.drafter, stride)
+    """Every `stride`-th position that decoding visits over all rows; only_roots: of those at which a round begins."""
+    recording = RecordingDrafter(pipeline.drafter, stride, only_roots)
     replace(pipeline, drafter=recording).generate(prompts, seeds, batch_size)
     return recording.visits
 
@@ -61,8 +66,8 @@ def record_visits(
 class RecordingDrafter:
     """A Drafter that delegates to another one and records the laws that were verified."""
 
-    def __init__(self, drafter: Drafter, stride: int) -> None:
-        self.drafter, self.stride = drafter, stride
+    def __init__(self, drafter: Drafter, stride: int, only_roots: bool = False) -> None:
+        self.drafter, self.stride, self.only_roots = drafter, stride, only_roots
         self.name, self.tree, self.weights_hash = drafter.name, drafter.tree, drafter.weights_hash
         self.num_nodes, self.depth = drafter.num_nodes, drafter.depth
         if hasattr(drafter, "sigma"):  # a LatentDrafter
@@ -96,7 +101,7 @@ class RecordingDrafter:
         for row, path in enumerate(verdict.paths):
             if self._images[row] in self._images[:row]:
                 continue  # a copy by which a draining batch keeps its size
-            for depth, node in enumerate(path):
+            for depth, node in enumerate(path[:1] if self.only_roots else path):
                 if self._count % self.stride == 0:
                     last = verdict.next_token[row] if node == path[-1] else tree.tokens[row, path[depth + 1]]
                     self.visits.append(_visit(tree, probs, row, node, depth, self._images[row], last))
