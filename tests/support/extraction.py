@@ -1,6 +1,9 @@
 """Extracts tokens from WebDataset shards, reads them in a training's order, and prints the memory used.
 Run as a program: extraction.py <folder of shards> <cache folder>."""
 
+import support.as_a_command  # noqa: F401
+
+# isort: split
 import json
 import sys
 from pathlib import Path
