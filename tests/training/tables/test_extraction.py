@@ -30,7 +30,8 @@ def test_memory_is_the_same_for_ten_times_the_images(tmp_path):
     def extracted(count: int) -> dict:
         arguments = [str(write_shards(tmp_path / f"{count}", count)), str(tmp_path / f"cache{count}")]
         command = [sys.executable, "tests/support/extraction.py", *arguments]
-        environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT}/tests", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+        places = {"PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
+        environment = os.environ | places | {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
         done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         return json.loads(done.stdout.splitlines()[-1])
 
