@@ -73,12 +73,12 @@ KNOWN = (
            "bound: the share of tokens that are not the target's own pick.", "low", True),
     Column("output_tv_floor", "TV floor",
            "Output TV of the exact rule by the same estimate, which would be 0 with infinitely many redraws; none "
-           "where picks are compared.", "", True),
-    Column("output_tv_positions", "TV positions", "Number of positions of which output TV is the mean.", "", True),
-    Column("least_output_tv", "output TV, at least",
+           "where picks are compared.", "", False),
+    Column("output_tv_positions", "TV positions", "Number of positions of which output TV is the mean.", "", False),
+    Column("least_output_tv", "TV at least",
            "A lower bound of the output TV where it is not measured itself: how much rarer than in the target's law "
            "the first tokens of rounds are codes that the draft seldom proposes. 0 on average where nothing is lost.",
-           "low", True),
+           "low", False),
     Column("code_distance", "code distance",
            "Expected distance in the codebook between a token of the target's law and the committed token; 1 is the "
            "mean distance of a code and its nearest neighbour.", "low", True),

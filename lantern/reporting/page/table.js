@@ -1,7 +1,9 @@
 // The settings as a table. A heading explains itself on hover and focus, and sorts: best first, then the other way round,
 // then as measured. Every row copies the command that measures it again.
 const sorting = { key: null, down: false };
-const tableKeys = () => columns.filter(column => column.shown || at("all-columns").checked);
+// The lower bound of an output TV stands in that column where it has one; otherwise in its own.
+const isShown = column => column.shown || (column.key === "least_output_tv" && !byKey.output_tv);
+const tableKeys = () => columns.filter(column => isShown(column) || at("all-columns").checked);
 const ABOUT_SETTING = "What the methods differ in. Below it: whether the setting's law is plain decoding's (lossless) or not " +
   "(lossy), and whether its drafter was trained.";
 const ABOUT_COMMAND = "Copies the command that measures this setting again, with the overrides it was run with.";
@@ -60,12 +62,15 @@ function plainHeading(name, meaning) {
   return el("th", { scope: "col" }, explained(label, `about-${name}`, meaning));
 }
 
+const boundBelow = (row, key) => key === "output_tv" && valueOf(row, key) == null && valueOf(row, "least_output_tv") != null;
+
 function cell(row, column) {
-  const ends = bounds(row, column.key);
-  const lacks = column.key === "output_tv" && !ends && valueOf(row, column.key) != null; // of a single image
+  const below = boundBelow(row, column.key), key = below ? "least_output_tv" : column.key;
+  const ends = bounds(row, key), value = number(valueOf(row, key));
+  const lacks = key === "output_tv" && !ends && valueOf(row, key) != null; // of a single image
   const text = ends ? `[${number(ends[0])}, ${number(ends[1])}]` : lacks ? "no bounds" : null;
   const small = text && el("small", { class: "bounds" }, text);
-  return el("td", {}, number(valueOf(row, column.key)), small);
+  return el("td", {}, below ? `≥ ${value}` : value, small);
 }
 
 // Pages opened from a disk have no clipboard in some browsers: then the command is selected, to be copied by hand.

@@ -184,6 +184,21 @@ TIPS = (
 )
 
 
+def test_an_output_tv_that_is_only_bounded_below_stands_in_its_column_as_a_bound(page, tmp_path):
+    least = {"least_output_tv": 0.25, "least_output_tv_low": 0.2, "least_output_tv_high": 0.3}
+    rows = [{"method": "measured", "output_tv": 0.5}, {"method": "bounded", **least}]
+    cell = "document.querySelector(`#table tr[data-row='1'] td:nth-child(2)`).innerText"
+    write_page(tmp_path / "both.html", "both", rows, [], {})
+    page.open(tmp_path / "both.html")
+    assert page.ask("[...document.querySelectorAll('#table [data-key]')].map(e => e.dataset.key)")[1:] == ["output_tv"]
+    assert page.ask(cell).split() == ["≥", "0.25", "[0.20,", "0.30]"]
+    write_page(tmp_path / "one.html", "one", rows[1:], [], {})
+    page.open(tmp_path / "one.html")
+    assert page.ask("[...document.querySelectorAll('#table [data-key]')].map(e => e.dataset.key)")[1:] == [
+        "least_output_tv"
+    ]
+
+
 def test_every_heading_explains_itself_to_pointer_keyboard_and_screen_reader(page):
     """Catches explanations that only a mouse reaches, or that stay when the heading is left."""
     page.click("#all-columns")
