@@ -186,7 +186,8 @@ TIPS = (
 
 def test_an_output_tv_that_is_only_bounded_below_stands_in_its_column_as_a_bound(page, tmp_path):
     least = {"least_output_tv": 0.25, "least_output_tv_low": 0.2, "least_output_tv_high": 0.3}
-    rows = [{"method": "measured", "output_tv": 0.5}, {"method": "bounded", **least}]
+    setting = {"drafter": "eagle", "acceptance": "exact"}
+    rows = [setting | {"tree": "chain", "output_tv": 0.5}, setting | {"tree": "static"} | least]
     cell = "document.querySelector(`#table tr[data-row='1'] td:nth-child(2)`).innerText"
     write_page(tmp_path / "both.html", "both", rows, [], {})
     page.open(tmp_path / "both.html")
