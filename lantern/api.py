@@ -78,13 +78,13 @@ class Model:
         self._name = name
         self._of_parts = [given for given in overrides if group_of(given) in PARTS]
         self._own = own
-        chosen = [] if is_target(loaded) else [f"model={name}"]
+        chosen = [] if _is_target(loaded) else [f"model={name}"]
         self._overrides = [*chosen, *(given for given in overrides if given not in self._of_parts)]
         config = _compose(self._overrides, own)
         check_settings(config)
         allow_tf32(config.tf32)
         with _in_one_sentence(config.model):
-            if is_target(loaded):
+            if _is_target(loaded):
                 self.target: Target = loaded
             else:
                 self.target = built(config.model) if loaded is None else _around(config.model, loaded)
@@ -193,7 +193,7 @@ def load(
     own = [str(Path(folder).expanduser().resolve()) for folder in folders]
     if missing := [folder for folder in own if not Path(folder).is_dir()]:
         raise LanternError(f"config_dir={missing[0]} is no folder; give one that holds yamls as conf/ does")
-    if not is_target(model):
+    if not _is_target(model):
         return Model(model, chosen, own=own)
     if refused := [text for text in chosen if group_of(text) in ("model", "device", "dtype")]:
         raise LanternError(f"{refused[0]} is for a model by name; this {type(model).__name__} is taken as it is")
@@ -270,7 +270,7 @@ def _check_loadable(override: str) -> None:
         raise LanternError(f"{override} is a setting of no {group} in conf/{group}; leave it out")
 
 
-def is_target(given: object) -> bool:
+def _is_target(given: object) -> bool:
     return hasattr(given, "verify") and hasattr(given, "commit")
 
 

@@ -3,18 +3,23 @@ of one parent nearly agree, either may stand for the other, so that a draft is j
 agreement is a cosine, and the pooled mass moves to the judged token as in LANTERN. The paper's second property, paths
 whose states meet again further down, and its drafter training are left out."""
 
+from copy import copy
+from typing import Self
+
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern.acceptance.pooled import Pooling, apart
+from lantern.acceptance.pooled import Lent, apart, judge_by_lent_mass
 from lantern.errors import LanternError
-from lantern.types import DraftTree
+from lantern.types import DraftTree, Site
 
 
-class Cascade(Pooling):
+class Cascade:
     """Judged by verifications that ask a rule for each child, such as ratio."""
 
-    name, moves = "cascade", True
+    name = "cascade"
+    verification = "ratio"  # by default
+    _lent: Lent | None = None
 
     def __init__(self, agreement: float) -> None:
         """agreement: the least cosine between the features of interchangeable nodes, those of both guidance rows; above
@@ -24,7 +29,12 @@ class Cascade(Pooling):
         self.agreement, self.lossless = agreement, agreement > 1
         self.parameters = {"agreement": agreement}
 
-    def shares(self, tree: DraftTree, features: Tensor) -> Tensor:
+    def of_round(self, tree: DraftTree, features: Tensor) -> Self:
         states = F.normalize(features.transpose(1, 2).flatten(2).float(), dim=-1)  # [B, N, R F]
         are_siblings = apart(tree) & (tree.parents[:, None] == tree.parents[..., None])
-        return are_siblings & (states @ states.transpose(1, 2) >= self.agreement)
+        bound = copy(self)
+        bound._lent = Lent(tree.tokens, are_siblings & (states @ states.transpose(1, 2) >= self.agreement))
+        return bound
+
+    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+        return judge_by_lent_mass(self.name, self._lent, True, p, q, x, site)

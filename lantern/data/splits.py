@@ -24,13 +24,7 @@ FEATURES = Features(
     {name: Value("string") for name in ("file", "name", "caption", "problem")}
     | {name: Value("int64") for name in ("start", "size")}
 )
-FOLDERS = {
-    "train": "train",
-    "validation": "validation",
-    "val": "validation",
-    "valid": "validation",
-    "dev": "validation",
-}
+FOLDERS = {"train": "train"} | dict.fromkeys(("validation", "val", "valid", "dev"), "validation")
 RULES = 2  # by which samples are used or listed; an index made by others is made again
 log = logging.getLogger(__name__)
 Place = tuple[str, int, int]  # file, start, size

@@ -157,9 +157,11 @@ def committed_law(visit: Visit, rule: AcceptanceRule, verification: Verification
 
 def _law_of_first(visit: Visit, rule: AcceptanceRule, verification: Verification) -> Tensor | None:
     """The law [V] that first children are judged against, of a rule by which it is one for all of them."""
-    if type(verification) is Ratio and type(rule) is Exact:
+    if type(verification) is not Ratio:
+        return None
+    if type(rule) is Exact:
         return visit.p
-    if type(verification) is Ratio and getattr(type(rule), "judge", None) is judge_by_own_law:
+    if getattr(type(rule), "judge", None) is judge_by_own_law:
         depth = torch.full((1,), visit.depth + 1, device=visit.p.device)
         return rule.law(visit.p[None], visit.q[None], depth)[0]
     return None

@@ -1,5 +1,6 @@
 """Tensors of tokens along one axis, whatever trails it (nothing for codes, C channels for latents), and as a grid."""
 
+from collections.abc import Sequence
 from math import isqrt
 
 from torch import Tensor
@@ -32,6 +33,14 @@ def check_image_size(image_size: int, multiple: int) -> None:
             f"model.image_size={image_size} is no multiple of {multiple}; give model.image_size={nearest}, or "
             "another multiple that the checkpoint was made for"
         )
+
+
+def grid_of(image_size: int | Sequence[int], multiple: int) -> tuple[int, int]:
+    """image_size: the side of a square, or height and width -> rows and columns of codes of `multiple` pixels."""
+    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    for side in (height, width):
+        check_image_size(side, multiple)
+    return height // multiple, width // multiple
 
 
 def square(tokens: Tensor) -> Tensor:  # [B, L] -> [B, h, w]

@@ -30,8 +30,10 @@ class TrackioTracker:
     def point(self, point: Point, config: Mapping[str, object], folder: Path, group: Group) -> None:
         self._send(run_name(point.row), config, point.row, folder, group)
 
-    def summary(self, rows: Sequence[Row], best: Choice | None, *others: object) -> None:
-        *_, folder, group = others
+    def summary(
+        self, rows: Sequence[Row], best: Choice | None, figures: Sequence[Path], images: Point,
+        folder: Path, group: Group,
+    ) -> None:  # fmt: skip
         found = {} if best is None else {"best": best.corrected}
         self._send(f"{group.name}/summary", {}, {"points": len(rows), **found}, folder, group)
 

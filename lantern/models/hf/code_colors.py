@@ -1,4 +1,4 @@
-"""Codes as pictures where their decoder is not here."""
+"""Pictures of codes without their decoder."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ CODEBOOK = "quantize.embedding.weight"  # its name in the files of IBQ tokenizer
 
 
 class CodeColors(nn.Module):
-    """Codes as pictures where their decoder is not here: each code a colour, by the three directions in which the
+    """Each code a colour, by the three directions in which the
     codebook varies most, so that near codes look alike. The last h x w tokens of an image are shown."""
 
     def __init__(self, codebook: Tensor, grid: tuple[int, int], pixels: int = 8) -> None:

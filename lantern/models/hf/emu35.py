@@ -14,7 +14,7 @@ from lantern.models.hf.code_colors import code_colors
 from lantern.models.hf.pretrained import load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
-from lantern.models.token_grid import check_image_size
+from lantern.models.token_grid import grid_of
 
 WORDS, VISION_WORDS = "emu3.tiktoken", "emu3_vision_tokens.txt"
 PATTERN = (  # of its words: Qwen's, by which each digit is one
@@ -61,11 +61,7 @@ def load_emu35(
 ) -> HuggingFaceTarget:  # fmt: skip
     """geometry: fields of Qwen3Config; codebook: the IBQ tokenizer's file, as of code_colors; image_size: its side, or
     height and width, which its own code lets the model choose."""
-    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
-    for side in (height, width):
-        check_image_size(side, CODE_PIXELS)
-    grid = height // CODE_PIXELS, width // CODE_PIXELS
-    config = Emu35Config(**geometry)
+    grid, config = grid_of(image_size, CODE_PIXELS), Emu35Config(**geometry)
     model, text, made_of = load_pretrained(Qwen3ForCausalLM, config, checkpoint, dtype, device, read_text=read_words)
     begin, image, row_end, first = (id_of(text, name) for name in NAMES)
     after = [begin, *(text_ids(text, f"{grid[0]}*{grid[1]}") if text else []), image]

@@ -29,7 +29,7 @@ from lantern.models.hf.diffusion_images import DiffusionImages
 from lantern.models.hf.pretrained import load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, chat_template, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
-from lantern.models.token_grid import check_image_size
+from lantern.models.token_grid import check_image_size, grid_of
 
 # the text tokenizers' names of begin, image begin and others
 EMU3_NAMES = "<|extra_203|>", "<|image start|>", "<|image token|>", "<|extra_200|>", "<|visual token 000000|>"
@@ -229,11 +229,7 @@ def load_glm_image(
     the grid that the diffusion stage reads; image_size: its side, or height and width. geometry: text_config and
     vq_config of GlmImageConfig; diffusion: the folder or Hub id of the diffusion stage, without which codes are shown
     as colours. Only codes are drawn, as its layout asks; its head has other ids beside them."""
-    config = GlmImageConfig(**geometry)
-    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
-    for side in (height, width):
-        check_image_size(side, GLM_IMAGE_PIXELS)
-    grid = height // GLM_IMAGE_PIXELS, width // GLM_IMAGE_PIXELS
+    config, grid = GlmImageConfig(**geometry), grid_of(image_size, GLM_IMAGE_PIXELS)
     ratio = (grid[0] / grid[1]) ** 0.5
     preview = max(1, int(ratio * preview_side)), max(1, int(preview_side / ratio))
     ignored = ("model.visual.", "model.vision.", "model.vqmodel.quant")  # for image inputs
