@@ -49,7 +49,7 @@ class TableSplit(Sequence):
     ) -> None:  # fmt: skip
         """read: an entry of `column` -> "tokens"; noise_seeds: of each image, if the target drew them; its items then
         have "noise_seed"."""
-        self.rows = rows.with_format("numpy", columns=[column], output_all_columns=True)
+        self.rows = rows.with_format("arrow")  # "numpy" imports what some torchvisions lack
         self.column, self.read, self.fingerprint, self.noise_seeds = column, read, fingerprint, noise_seeds
 
     def __len__(self) -> int:
@@ -57,12 +57,13 @@ class TableSplit(Sequence):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         row = self.rows[int(index)]
-        item = {"tokens": self.read(row[self.column]), "caption": row["caption"]}
+        stored = row[self.column].combine_chunks().flatten().to_numpy()
+        item = {"tokens": self.read(stored), "caption": row["caption"][0].as_py()}
         return item | {"noise_seed": self.noise_seeds[index]} if self.noise_seeds else item
 
     @property
     def captions(self) -> list[str]:
-        return list(self.rows["caption"])
+        return self.rows["caption"][:].to_pylist()
 
 
 def _read_tokens(stored: np.ndarray) -> Tensor:
