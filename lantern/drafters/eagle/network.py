@@ -75,6 +75,8 @@ class EagleNetwork(nn.Module):
     attention.
     """
 
+    chain = None  # each pass reads the token before it
+
     def __init__(
         self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None,
         layers: Sequence[int] = (), adds_layers: bool = False, normed: bool = False,
@@ -130,15 +132,41 @@ class FusedEagle:
         return self.layer(x, rotary, mask, view).to(features.dtype).view(features.shape)
 
 
+class TokenChain(nn.Module):
+    """Corrects what a level predicts by the tokens drafted before it, as the recurrent heads of Domino (2605.29707) and
+    the Markov head of DSpark (2607.05147) do; here on features. It starts as no correction."""
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3 * dim, dim)
+        self.norm = nn.RMSNorm(dim, eps=eps)
+        self.feed_forward = FeedForward(dim, 2 * dim)
+        for weight in (self.fc.weight, self.fc.bias, self.feed_forward.w2.weight):
+            nn.init.zeros_(weight)
+
+    def forward(self, embeddings: Tensor, before: Tensor, predicted: Tensor) -> Tensor:
+        """embeddings of drafted tokens, the corrected feature before each, and the level's own, guided [..., D]."""
+        x = self.fc(torch.cat([embeddings, before, predicted], dim=-1))
+        return predicted + x + self.feed_forward(self.norm(x))
+
+
 class ParallelNetwork(nn.Module):
     """Level 0 is EAGLE's row: it predicts the feature behind the pair's token. Level d predicts the d-th behind that,
-    without the tokens between."""
+    from the root's pair and, as SSD's vertical heads (2606.20543) do, from the pair above its place and the one beside
+    that. `chain` then adds what the tokens between tell."""
 
-    def __init__(self, dim: int, num_heads: int, hidden_dim: int, levels: int, eps: float = 1e-5) -> None:
+    def __init__(
+        self, dim: int, num_heads: int, hidden_dim: int, levels: int, row: int, first: int, eps: float = 1e-5
+    ) -> None:
+        """row: pairs of a row of the image; first: the index of the image's first pair."""
         super().__init__()
+        self.row, self.first = row, first
         self.reads = LastFeatures()
         self.fc = nn.Linear(2 * dim, dim)
         self.ahead = nn.ModuleList(nn.Linear(2 * dim, dim) for _ in range(levels - 1))
+        self.above = nn.Linear(4 * dim, dim, bias=False)
+        nn.init.zeros_(self.above.weight)
+        self.chain = TokenChain(dim, eps)
         self.attention = Attention(dim, num_heads)
         self.ffn_norm = nn.RMSNorm(dim, eps=eps)
         self.feed_forward = FeedForward(dim, hidden_dim)
@@ -154,12 +182,21 @@ class ParallelNetwork(nn.Module):
 
     def forward(
         self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
-        cache: KeyValues | None = None, level: int = 0,
+        cache: KeyValues | None = None, level: int = 0, above: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """embeddings, features [B, T, D] of the roots' pairs, rotation [B or 1, T, 2, Dh] of the level's positions."""
+        """embeddings, features [B, T, D] of the roots' pairs, rotation [B or 1, T, 2, Dh] of the level's positions;
+        above [B, T, 4 D]: the pairs of places_above, zeros where there is none."""
         x = self.entrances[level](torch.cat([embeddings, features], dim=-1))
+        x = x if above is None else x + self.above(above)
         x = x + self.attention(x, rotation, mask, cache)
         return x + self.feed_forward(self.ffn_norm(x))
+
+    def places_above(self, roots: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
+        """roots [...], levels [N] -> the pair above the place that each level predicts, and the one right of that
+        [..., N, 2]; and whether the image has them, complete before the level is drafted."""
+        behind = levels[:, None] + 1 + torch.arange(2, device=levels.device) - self.row  # the root
+        at = roots[..., None, None] + behind
+        return at.clamp(min=0), (at >= self.first) & (behind <= 0)
 
 
 class FusedParallel:
@@ -173,17 +210,21 @@ class FusedParallel:
         self.on_feature = linear(halves[0][1].contiguous())
         self.on_feature_ahead = linear(torch.cat([own for _, own in halves[1:]])) if len(halves) > 1 else None
         self.layer = FusedLayer(network.attention, None, network.ffn_norm, network.feed_forward)
+        self.above, self.correct = network.above, network.chain
         self.dtype = precise(embed_weight)
 
     def pairs(self, tokens: Tensor, features: Tensor) -> Tensor:
         """What the layer reads of committed pairs: tokens [M], features [M, D] -> [M, D]."""
         return self.on_feature(features).to(self.dtype).add_(self.table[tokens, 0])
 
-    def levels(self, tokens: Tensor, features: Tensor, count: int) -> Tensor:
-        """What it reads of the levels 1 … count behind the roots: tokens [M], features [M, D] -> [M, count, D]."""
+    def levels(self, tokens: Tensor, features: Tensor, above: Tensor) -> Tensor:
+        """What it reads of the levels 1 … N behind the roots: tokens [M], features [M, D], above [M, N, 4 D] the
+        pairs of places_above, zeros where there is none -> [M, N, D]."""
+        count = above.shape[1]
         own = self.table[tokens, 1 : count + 1]
         if self.on_feature_ahead is None or not count:
             return own.to(self.dtype)
+        own = own + self.above(above).to(own.dtype)
         return self.on_feature_ahead(features).to(self.dtype).unflatten(1, (-1, own.shape[2]))[:, :count] + own
 
     def read(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:

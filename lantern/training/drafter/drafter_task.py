@@ -126,9 +126,14 @@ class DrafterTask(NetworkTask):
         at = [self.target.prefix_len - 1 + roots[kept] for kept in goes_on]  # positions of roots among all pairs
         passes = list(self._run(self._training_passes, pairs, at[1:]))
         outputs_at_roots = [passes[0][:, at[0]], *passes[1:]]
-        guided = [self._guide(outputs) for outputs in outputs_at_roots]
-        drafted = torch.stack([scatter_chains(rows, kept) for rows, kept in zip(guided, goes_on, strict=True)])
-        losses, alphas = site_losses(drafted, roots, counts, laws, recipe.loss)
+        drafted: list[Tensor] = []
+        for d, (outputs, kept) in enumerate(zip(outputs_at_roots, goes_on, strict=True)):
+            rows = self._guide(outputs)
+            if d and self.network.chain:
+                tokens = pairs.embeddings[:: self.target.guidance, at[d] + d]
+                rows = self.network.chain(tokens, drafted[-1][:, kept], rows)
+            drafted.append(scatter_chains(rows, kept))
+        losses, alphas = site_losses(torch.stack(drafted), roots, counts, laws, recipe.loss)
         loss = recipe.objective(losses, alphas)
         if recipe.feature_weight:
             regression = self._regression(pairs, passes, at)
@@ -192,7 +197,13 @@ class DrafterTask(NetworkTask):
         """By site the largest p [B, L - 1]; by depth overlap and agreement under noise of `seeds` [depth, B, L - 1]."""
         pairs = self._pairs(batch)
         laws = self._laws(pairs, seeds)
-        drafted = [self._guide_image(outputs) for outputs in self._passes(pairs, self.validation_depth)]
+        drafted: list[Tensor] = []
+        for outputs in self._passes(pairs, self.validation_depth):
+            rows = self._guide_image(outputs)
+            if drafted and self.network.chain:
+                tokens = pairs.embeddings[:: self.target.guidance, self.target.prefix_len - 1 :]
+                rows = self.network.chain(tokens, F.pad(drafted[-1][:, :-1], (0, 0, 1, 0)), rows)
+            drafted.append(rows)
         by_image = [laws.compare(drafted, slice(i, i + 1)) for i in range(len(seeds))]  # the laws of all would be large
         certainty, alphas, agreements = (torch.cat(parts, dim=-2) for parts in zip(*by_image, strict=True))
         return certainty, alphas, agreements

@@ -47,13 +47,16 @@ def detached_unroll(
 def parallel_passes(
     network: ParallelNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
 ) -> Iterator[Tensor]:
-    """As unroll, for a network whose levels all read the pair at the root, of target features only."""
+    """As unroll, for a network whose levels all read the pair at the root and those above their place, of target
+    features only."""
     attention, former = ChainAttention(), torch.arange(embeddings.shape[1])
     yield network(embeddings, features, rotation, None, attention)
     for level, chains in enumerate(roots, start=1):
         placed, _ = attention.start_pass(chains, former)
         pairs = embeddings[:, placed], features[:, placed]
-        yield network(*pairs, rotation[:, placed + level], None, attention, level=level)
+        places, found = (part[:, 0] for part in network.places_above(placed, placed.new_tensor([level])))  # [S, 2]
+        above = torch.cat([embeddings[:, places], features[:, places]], -1) * found[..., None]
+        yield network(*pairs, rotation[:, placed + level], None, attention, level=level, above=above.flatten(2))
         former = chains
 
 

@@ -60,7 +60,7 @@ class ParallelStudent:
         self.levels = levels
 
     def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> ParallelNetwork:
-        network = ParallelNetwork(*layer_sizes(target), self.levels)
+        network = self._network(target)
         initialise(target, network)
         return network
 
@@ -73,7 +73,7 @@ class ParallelStudent:
             if (found := len(network.entrances)) != self.levels:
                 raise LanternError(f"{START}={checkpoint} has {found} levels; give distil.student.levels={found}")
             return network
-        network, eagle = ParallelNetwork(*layer_sizes(target), self.levels), load_network(folder, target, START)
+        network, eagle = self._network(target), load_network(folder, target, START)
         width, wanted = (part.feed_forward.w1.out_features for part in (eagle, network))
         own = [f"reads the target's layers {list(eagle.reads.layers)}"] if eagle.reads.layers else []
         own += ["has an embedding of its own"] if eagle.embed_weight is not None else []
@@ -99,7 +99,10 @@ class ParallelStudent:
         return self.passes
 
     def config(self, network: ParallelNetwork) -> dict:
-        return {"levels": len(network.entrances)}
+        return {"levels": len(network.entrances), "row": network.row, "first": network.first}
+
+    def _network(self, target: Target) -> ParallelNetwork:
+        return ParallelNetwork(*layer_sizes(target), self.levels, target.grid[1], target.prefix_len - 1)
 
 
 Student = EagleStudent | ParallelStudent
