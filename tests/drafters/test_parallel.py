@@ -32,29 +32,42 @@ class AllLevels:
 
     def grow(self, roots, tokens_left, expand, proposals) -> DraftTree:
         here = roots[:, None]
-        self.laws = torch.cat([expand(here, here, depth).softmax(-1) for depth in range(LEVELS)], dim=1)
+        laws = [expand(here, torch.full_like(here, depth - 1), depth).softmax(-1) for depth in range(LEVELS)]
+        self.laws = torch.cat(laws, dim=1)
         return DraftTree(here.repeat(1, LEVELS + 1), torch.arange(-1, LEVELS).repeat(len(roots), 1))
 
 
 def tiny_parallel(target: LlamaGenTarget, tree, sampling: Sampling) -> Parallel:
     with torch.random.fork_rng():
         torch.manual_seed(2)
-        network = ParallelNetwork(DIM, 2, 96, LEVELS)
+        network = ParallelNetwork(DIM, 2, 96, LEVELS, target.grid[1], target.prefix_len - 1)
+        for weight in (network.above.weight, network.chain.fc.weight, network.chain.feed_forward.w2.weight):
+            torch.nn.init.normal_(weight, std=0.3)  # of a fresh network they are zero
     return Parallel(network.to(target.embed_weight.dtype), target, tree, sampling, "tiny-parallel")
 
 
 def slow_laws(drafter: Parallel, sampling: Sampling, prompt: str, committed: list[int]) -> torch.Tensor:
     """[levels, V] behind the committed tokens: pairs as EAGLE's, and behind the last a row a level, which reads that
-    pair through the level's own entrance, stands one position further and sees all rows before it."""
+    pair through the level's own entrance and the pairs above its place, stands one position further and sees all rows
+    before it. Each guided output is corrected by the last token and the corrected output before it."""
     target, network = drafter.target, drafter.network
     features = target_features(target, prompt, committed[:-1])
     tokens = [0] * (target.prefix_len - 1) + committed
     pairs = torch.cat([target.embed(torch.tensor([tokens] * target.guidance)), features], dim=-1)
-    x = torch.cat([network.fc(pairs), *(entrance(pairs[:, -1:]) for entrance in network.ahead)], dim=1)
+    levels, image = [], pairs[:, target.prefix_len - 1 :]
+    for level, entrance in enumerate(network.ahead, start=1):
+        above = len(committed) + level - target.grid[1]  # of the token that this level predicts
+        beside = [image[:, i] if 0 <= i < len(committed) else 0 * image[:, 0] for i in (above, above + 1)]
+        levels.append((entrance(pairs[:, -1]) + network.above(torch.cat(beside, -1)))[:, None])
+    x = torch.cat([network.fc(pairs), *levels], dim=1)
     positions = torch.arange(1, x.shape[1] + 1).clamp(max=len(target.rotation) - 1)
     x = x + network.attention(x, target.rotation[None, positions], None)
     x = x + network.feed_forward(network.ffn_norm(x))
-    return sampling.law(target.head(target.guide(x[None, :, -LEVELS:])))[0]
+    guided, root = target.guide(x[None, :, -LEVELS:])[0], target.embed(torch.tensor(committed[-1]))
+    for level in range(1, LEVELS):
+        read = network.chain.fc(torch.cat([root, guided[level - 1], guided[level]]))
+        guided[level] += read + network.chain.feed_forward(network.chain.norm(read))
+    return sampling.law(target.head(guided))
 
 
 @pytest.mark.parametrize(

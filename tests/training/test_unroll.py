@@ -21,20 +21,24 @@ def eagle_chains(network, embeddings: Tensor, features: Tensor, rotation: Tensor
 
 
 def parallel_chains(network, embeddings: Tensor, features: Tensor, rotation: Tensor) -> Iterator[list[Tensor]]:
-    """Each root's pairs, then one position a level, which reads the pair at the root."""
+    """Each root's pairs, then one position a level, which reads the pair at the root and two of the row above."""
     pairs = torch.cat([embeddings, features], dim=-1)
     for root in range(LENGTH):
-        ahead = [entrance(pairs[:, root : root + 1]) for entrance in network.ahead]
+        ahead = []
+        for level, entrance in enumerate(network.ahead, start=1):
+            places = [root + 1 + level - ROW + i for i in range(2)]
+            above = [pairs[:, i] if FIRST <= i <= root else 0 * pairs[:, 0] for i in places]
+            ahead.append((entrance(pairs[:, root]) + network.above(torch.cat(above, -1)))[:, None])
         x = torch.cat([network.fc(pairs[:, : root + 1]), *ahead], dim=1)[:, :LENGTH]
         x = x + network.attention(x, rotation[:, : x.shape[1]], None)
         x = x + network.feed_forward(network.ffn_norm(x))
         yield list(x[:, root : root + DEPTH].unbind(1))
 
 
-LENGTH, DIM, DEPTH = 23, 8, 4
+LENGTH, DIM, DEPTH, ROW, FIRST = 23, 8, 4, 4, 3
 NETWORKS = {
     "eagle": (lambda: EagleNetwork(DIM, 2, 16), unroll, eagle_chains),
-    "parallel": (lambda: ParallelNetwork(DIM, 2, 16, DEPTH), parallel_passes, parallel_chains),
+    "parallel": (lambda: ParallelNetwork(DIM, 2, 16, DEPTH, ROW, FIRST), parallel_passes, parallel_chains),
 }
 KEPT = {
     "all": all_roots(2, LENGTH, DEPTH),
@@ -48,6 +52,8 @@ def made(name: str) -> tuple[nn.Module, list[Tensor], Tensor]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = NETWORKS[name][0]().double()
+        if name == "parallel":
+            nn.init.normal_(network.above.weight)  # of a fresh network it is zero
         inputs = [torch.randn(2, LENGTH, DIM, dtype=torch.float64, requires_grad=True) for _ in range(2)]
         return network, inputs, torch.randn(1, LENGTH, 2, DIM // 2, dtype=torch.float64)
 
