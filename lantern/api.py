@@ -174,7 +174,8 @@ class Model:
 
     def stream(self, prompt: str, seed: int = 0, **parts) -> Iterator[Progress]:
         """generate([prompt], seed, **parts) round by round: decoding goes on as values are taken."""
-        _check_list("prompt", [prompt])
+        if not isinstance(prompt, str):
+            raise LanternError(f"prompt={prompt!r} is no text; stream() draws one image")
         check_text(prompt)
         return stream(self.pipeline(**parts), prompt, image_seed(_whole(seed), prompt, 0))
 

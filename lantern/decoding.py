@@ -78,8 +78,10 @@ def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int],
 
 def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> None:
     check_batch_size(batch_size)
-    if not prompts or len(prompts) != len(seeds):
-        raise LanternError(f"{len(prompts)} prompts, {len(seeds)} seeds, batch_size={batch_size}: give a seed a prompt")
+    if not prompts:
+        raise LanternError("prompts=[] has none; give one at least")
+    if len(prompts) != len(seeds):
+        raise LanternError(f"{len(prompts)} prompts have {len(seeds)} seeds; give each one of its own")
 
 
 @torch.inference_mode()

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError, check_whole
+from lantern.errors import LanternError, check_whole, is_number
 from lantern.noise import GreedyNoise, Noise
 from lantern.types import Drafter, Target
 
@@ -31,8 +31,8 @@ class Sampling:
     def __post_init__(self) -> None:
         check_whole("sampling", top_k=self.top_k)
         for name in ("temperature", "cfg_scale"):
-            if not isfinite(value := getattr(self, name)):
-                raise LanternError(f"sampling.{name}={value} is not finite; give a number")
+            if not is_number(value := getattr(self, name)) or not isfinite(value):
+                raise LanternError(f"sampling.{name}={value} is no finite number; give one")
         if self.temperature < 0:
             raise LanternError(f"sampling.temperature={self.temperature} is negative; use 0 for greedy decoding")
         if 0 < self.temperature < COLDEST:

@@ -9,10 +9,13 @@ from pathlib import Path
 from traceback import clear_frames
 from typing import Any, TextIO
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
     InterpolationResolutionError,
     MissingMandatoryValue,
     OmegaConfBaseException,
@@ -21,13 +24,14 @@ from omegaconf.errors import (
 
 from lantern.cli import torchvision_operators
 from lantern.cli.composing import expand_home, reporting_by
-from lantern.errors import FULL, LanternError, no_value, unwritable
+from lantern.errors import FULL, LanternError, first_line, no_value, unknown_setting, unwritable
 from lantern.runtime.home import export_paths, in_home, override
 
 Task = Callable[[DictConfig], object]
 Command = Callable[[], object]
 at_end: list[Callable[[], None]] = []  # called when the command ends, whether or not it has failed
 UNLOADABLE = re.compile(r"Error loading '([^']+)'")  # Hydra's ImportError for a name in a yaml
+BUILT = re.compile(r"full_key: (\S+)")  # in Hydra's error for what a constructor raises
 NAMELESS = "Config group override must be"  # Hydra's error for a config group that is set to no name
 NO_OPTION = "a config group that is set to null, true or a number names no option; give one that --help lists"
 
@@ -143,6 +147,11 @@ def _report(report: Callable[[Callable[[], object]], object], work: Callable[[],
 
 def sentence(error: CompactHydraException) -> str:
     """The error in one line, with what OmegaConf says of its cause."""
+    cause = error.__cause__
+    if isinstance(cause, ConfigKeyError | ConfigAttributeError) and "." in str(cause.full_key):
+        part, known = str(cause.full_key).rpartition(".")[0], cause.parent_node
+        taken = [key for key in map(str, known) if key[0] != "_"] if isinstance(known, DictConfig) else []
+        return f"{unknown_setting(str(cause.full_key), part, taken)}, or begin with + if its class takes it"
     message = str(error).split("Config search path:")[0].strip().removeprefix("error: ")
     said = [message.replace(":\n\t", ": ").replace("\n\t", ", ").replace("\n\n", "; ")]
     if isinstance(error.__cause__, OmegaConfBaseException):
@@ -168,7 +177,17 @@ def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternEr
         if isinstance(seen, ImportError) and (unloadable := UNLOADABLE.match(str(seen))):
             return _not_imported(unloadable[1], seen.__cause__)
         seen = seen.__cause__ or seen.__context__
-    return seen
+    return seen or _unfit(error)
+
+
+def _unfit(error: BaseException) -> LanternError | None:
+    """The error for settings of the command line that a constructor of another library cannot use."""
+    cause, part = error.__cause__, BUILT.search(str(error))
+    if not isinstance(cause, TypeError | ValueError | AttributeError) or not part or not HydraConfig.initialized():
+        return None
+    given = [text.lstrip("+") for text in HydraConfig.get().overrides.task]
+    own = [text for text in given if text.startswith(f"{part[1]}.")]
+    return LanternError(f"{', '.join(own)}: no such value can be used ({first_line(cause)})") if own else None
 
 
 def _not_imported(name: str, cause: BaseException | None) -> LanternError:

@@ -105,6 +105,8 @@ def check_law(
     verification is enumerated if all its noise is noise.accepts, once a node, and noise.draw."""
     given = {"rule": rule, "verification": verification, "tree": tree, "drafter": drafter}
     given = {role: part for role, part in given.items() if part is not None}
+    if named := [f"{role}={part}" for role, part in given.items() if isinstance(part, str)]:
+        raise LanternError(f"{named[0]} is a name; give the part itself, its class or a partial")
     results: dict[tuple, Result] = {}
     refused: dict[tuple, str] = {}
     parts: dict[str, Any] = {}

@@ -79,9 +79,10 @@ def ended(script: str, *settings: str, **variables: str) -> list[str]:
 QUICK = [("evaluate.py", "acceptance=null", "error: a config group that is set to null")]
 OTHERS = [
     ("evaluate.py", "sampling.top_p=2 -m", "error: sampling.top_p=2 is outside (0, 1]; use 1 to keep every code"),
-    ("evaluate.py", "sampling.temperature=hot", "error: Error in call to target 'lantern.sampling.Sampling'"),
+    ("evaluate.py", "sampling.temperature=hot", "error: sampling.temperature=hot is no finite number"),
+    ("train.py", "trainer.max_time=5", "error: trainer.max_time=5: no such value can be used ('int' object"),
     ("evaluate.py", "dry_run=true prompts=['${x}']", "error: Interpolation key 'x' not found"),
-    ("evaluate.py", "tree.lenght=3", "error: Could not override 'tree.lenght'. To append to your config use +tree."),
+    ("evaluate.py", "tree.lenght=3", "error: tree.lenght is unknown to tree, which takes name, paths"),
     ("train.py", "+batch_size=16", "error: +batch_size=16 adds a setting that nothing reads; see train.py --help"),
     ("train.py", "drafter.checkpoint=3", "error: drafter.checkpoint=3 says what evaluate.py drafts with;"),
     ("export.py", "to=none drafter=jacobi", "error: drafter=jacobi has no weights to export; use drafter=eagle "),

@@ -292,6 +292,8 @@ def test_what_cannot_be_checked_is_one_clear_error(parts):
     """Catches a traceback out of topk, and a certificate of nothing."""
     with pytest.raises(LanternError, match=r"the tree has 4 children a node, the tables 3 codes; give it 3 at most"):
         lantern.check_law(tree=StaticTree([[rank] for rank in range(4)]))
+    with pytest.raises(LanternError, match=r"rule=exact is a name; give the part itself"):
+        lantern.check_law(rule="exact")
     typed = type("Typed", (parts.Fan,), {"__module__": "nowhere"})
     with pytest.raises(LanternError, match=r"nowhere\.Typed is in no file; save its class in one"):
         lantern.check_law(tree=typed)

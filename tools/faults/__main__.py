@@ -3,6 +3,7 @@ command, and compares its results to an undisturbed run's. A stopped study goes 
 
 import argparse
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -144,7 +145,7 @@ class Study:
 
 
 def _has_begun(folder: Path) -> bool:
-    return any(path.is_file() and path.suffix not in (".yaml", ".log") for path in folder.rglob("*"))
+    return any(Path(name).suffix not in (".yaml", ".log") for _, _, names in os.walk(folder) for name in names)
 
 
 def is_good(row: Row) -> bool:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_whole
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def tell_limits(limits: Mapping, overrides: Sequence[str], task: str) -> None:
     """Warns of a task's max_time beside steps or epochs that the user has given, and of a training without limits.
     limits: the trainer's settings."""
     given = {override.lstrip("+").split("=")[0] for override in overrides}
-    counted = [name for name in ("max_steps", "max_epochs") if (limits.get(name) or -1) > 0]
+    counted = [name for name in ("max_steps", "max_epochs") if is_whole(limits.get(name)) and limits[name] > 0]
     asked = [f"trainer.{name}={limits[name]}" for name in counted if f"trainer.{name}" in given]
     if asked and limits["max_time"] is not None and "trainer.max_time" not in given:
         log.warning(
