@@ -6,7 +6,7 @@ from functools import cache, partial
 import pytest
 import torch
 from support.paths import GOLDEN
-from support.toy import CODES, DIM, PROMPTS, tiny_eagle, tiny_target
+from support.toy import CODES, PROMPTS, tiny_eagle, tiny_levels, tiny_target
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.exact import Exact
@@ -15,7 +15,6 @@ from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.eagle.network import ParallelNetwork
 from lantern.drafters.jacobi.branches import BranchingJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
@@ -51,10 +50,7 @@ def refined(length: int, passes: int, branches: int, target):
 
 
 def parallel(target):
-    with torch.random.fork_rng():
-        torch.manual_seed(2)
-        network = ParallelNetwork(DIM, 2, 64, 3)
-    return Parallel(network.to(target.embed_weight.dtype), target, STATIC, SAMPLING)
+    return Parallel(tiny_levels(3).to(target.embed_weight.dtype), target, STATIC, SAMPLING)
 
 
 def window(target):

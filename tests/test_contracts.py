@@ -116,7 +116,9 @@ TREES = {
 }
 FEATURE_DRAFTERS = {
     "eagle": lambda target, tree, sampling: tiny_eagle(target, tree, sampling),
-    "parallel": lambda target, tree, sampling: Parallel(ParallelNetwork(6, 2, 8, 4).double(), target, tree, sampling),
+    "parallel": lambda target, tree, sampling: Parallel(
+        ParallelNetwork(6, 2, 8, 4, 3, 0).double(), target, tree, sampling
+    ),
     "refined_jacobi": lambda target, tree, sampling: RefinedJacobi(
         EagleNetwork(6, 2, 8).double(), target, sampling, length=3, passes=1, share=0.5
     ),

@@ -23,6 +23,7 @@ class Parallel(FeatureDrafter):
 
     name = "parallel"
     tree: TreePolicy
+    network: ParallelNetwork
     _tokens: Tensor  # [B, S] of all pairs that were committed
     _features: Tensor  # [B, R, S, D]
     _chain: Tensor  # [B, E, D] corrected features of this draft's expansions, the root's first

@@ -3,10 +3,9 @@ drafter's mistakes from the output, so nothing else would notice them than a low
 
 import pytest
 import torch
-from support.toy import DIM, decode, plain_tokens, tiny_target
+from support.toy import decode, plain_tokens, tiny_levels, tiny_target
 from support.uneven_rounds import target_features, uneven_rounds
 
-from lantern.drafters.eagle.network import ParallelNetwork
 from lantern.drafters.parallel import Parallel
 from lantern.errors import LanternError
 from lantern.models.llamagen.target import LlamaGenTarget
@@ -38,11 +37,7 @@ class AllLevels:
 
 
 def tiny_parallel(target: LlamaGenTarget, tree, sampling: Sampling) -> Parallel:
-    with torch.random.fork_rng():
-        torch.manual_seed(2)
-        network = ParallelNetwork(DIM, 2, 96, LEVELS, target.grid[1], target.prefix_len - 1)
-        for weight in (network.above.weight, network.chain.fc.weight, network.chain.feed_forward.w2.weight):
-            torch.nn.init.normal_(weight, std=0.3)  # of a fresh network they are zero
+    network = tiny_levels(LEVELS, 96)
     return Parallel(network.to(target.embed_weight.dtype), target, tree, sampling, "tiny-parallel")
 
 

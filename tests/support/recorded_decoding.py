@@ -3,11 +3,10 @@
 from functools import lru_cache, partial
 
 import torch
-from support.toy import DIM, PROMPTS, tiny_eagle, tiny_target
+from support.toy import PROMPTS, tiny_eagle, tiny_levels, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.eagle.network import ParallelNetwork
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
@@ -27,12 +26,6 @@ def eagle(tree, target):
     return tiny_eagle(target, tree, Sampling())
 
 
-def heads() -> ParallelNetwork:
-    with torch.random.fork_rng():
-        torch.manual_seed(2)
-        return ParallelNetwork(DIM, 2, 64, 3)
-
-
 def refined(target, branches: int) -> RefinedJacobi:
     return RefinedJacobi(eagle(STATIC, target).network, target, Sampling(), 4, 2, 0.7, branches)
 
@@ -46,7 +39,7 @@ DRAFTERS = {
     "refined": lambda target: refined(target, 0),
     "refined_eagle3": lambda target: RefinedJacobi(drafter_of(target, "eagle3").network, target, Sampling(), 4, 2, 0.7),
     "refined_branches": lambda target: refined(target, 3),
-    "parallel": lambda target: Parallel(heads().to(target.embed_weight), target, STATIC, Sampling()),
+    "parallel": lambda target: Parallel(tiny_levels(3).to(target.embed_weight), target, STATIC, Sampling()),
 }
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.eagle import Eagle
-from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.drafters.none import NoDrafter
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
@@ -86,3 +86,13 @@ def random_verdict(generator: torch.Generator, tree: DraftTree) -> Verdict:
     accepted = torch.tensor([len(path) - 1 for path in paths])
     padded = torch.nn.utils.rnn.pad_sequence(paths, batch_first=True, padding_value=-1)
     return Verdict(padded, accepted, torch.randint(CODES, accepted.shape, generator=generator))
+
+
+def tiny_levels(levels: int, hidden_dim: int = 64) -> ParallelNetwork:
+    """The network of a parallel drafter for tiny_target(), random also where a fresh one is zero."""
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        network = ParallelNetwork(DIM, 2, hidden_dim, levels, row=GRID[1], first=3)
+        for weight in (network.above.weight, network.chain.fc.weight, network.chain.feed_forward.w2.weight):
+            torch.nn.init.normal_(weight, std=0.3)
+    return network
