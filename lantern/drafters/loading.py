@@ -160,7 +160,15 @@ def load_parallel_network(checkpoint: str | Path, target: Target, setting: str =
     """As load_network, for drafters of train.py drafter=parallel."""
     state, config = read_drafter(checkpoint)
     _check(state, config, checkpoint, target, remedy := _remedy(setting, PARALLEL))
-    network = _build(ParallelNetwork, {*SIZES, "levels", "row", "first"}, (), state, config, checkpoint, PARALLEL)
+    network = _build(
+        ParallelNetwork,
+        {*SIZES, "levels", "row", "first"},
+        ("layers", "adds_layers"),
+        state,
+        config,
+        checkpoint,
+        PARALLEL,
+    )
     _check_heads(network, checkpoint, target, remedy)
     return network
 

@@ -61,13 +61,18 @@ def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
         write_ours(str(tmp_path / "parallel"), target, str(tmp_path / "written"))
 
 
-def test_levels_start_from_an_eagle_drafters_layer(target, tmp_path):
-    """Catches an initialisation whose first level is not EAGLE's drafter."""
-    eagle = drafter_task(target)
+@pytest.mark.parametrize("recipe", ["feature_lk", "layered"])
+def test_levels_start_from_an_eagle_drafters_layer(recipe, target, tmp_path):
+    """Catches an initialisation whose first level is not EAGLE's drafter, and a map of layers that is dropped without
+    a word."""
+    eagle = drafter_task(target, recipe=shipped(recipe))
     eagle.export(tmp_path / "eagle")
     network = ParallelStudent(levels=3).load(str(tmp_path / "eagle"), target)
     x, features = torch.randn(2, 2, 5, target.embed_weight.shape[1], generator=torch.Generator().manual_seed(0))
     rotation = target.rotation[None, :5]
+    for own, taught in zip(network.reads.parameters(), eagle.network.reads.parameters(), strict=True):
+        assert torch.equal(own, taught)
+    assert network.reads.layers == eagle.network.reads.layers
     for level in range(3):
         torch.testing.assert_close(
             network(x, features, rotation, None, level=level), eagle.network(x, features, rotation, None)
@@ -82,13 +87,10 @@ def test_levels_start_from_an_eagle_drafters_layer(target, tmp_path):
     ({"recipe": feature_lk(depth=2)}, r"drafter=parallel one for each of its 3 levels; .* recipe\.depth=3"),
     ({"recipe": replace(feature_lk(depth=3), unroll=detached_unroll)}, r"3 passes of EAGLE, drafter=parallel"),
     ({"validation_depth": 4}, r"distil\.validation_depth=4: .* 3 levels; .* distil\.student\.levels=4"),
-    ({"start_from": "layered"}, r"^task\.start_from=layered reads the target's layers \[0, 1, 1\]"),
 ])  # fmt: skip
-def test_what_a_parallel_drafter_cannot_do_is_refused(given, said, target, tmp_path, monkeypatch):
-    """Catches levels that no pass trains, EAGLE's unroll on a network that reads no features of its own, an IndexError
-    at the first validation, and a map of layers that is dropped without a word."""
-    drafter_task(target, recipe=shipped("layered")).export(tmp_path / "layered")
-    monkeypatch.chdir(tmp_path)
+def test_what_a_parallel_drafter_cannot_do_is_refused(given, said, target):
+    """Catches levels that no pass trains, EAGLE's unroll on a network that reads no features of its own, and an
+    IndexError at the first validation."""
     with pytest.raises(LanternError, match=said):
         parallel_task(target, **given)
 

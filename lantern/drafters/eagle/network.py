@@ -68,6 +68,16 @@ class AddedLayers(FusedLayers):
         return features[..., : self.dim] + super().forward(features)
 
 
+Reads = LastFeatures | FusedLayers
+
+
+def made_reads(dim: int, layers: Sequence[int], adds_layers: bool) -> Reads:
+    """layers: of the target whose inputs a drafter reads in place of features (EAGLE-3), or, with adds_layers, beside
+    them."""
+    fusion = AddedLayers if adds_layers else FusedLayers
+    return fusion(dim, layers) if layers else LastFeatures()
+
+
 class EagleNetwork(nn.Module):
     """Row i pairs feature i with token i + 1 and stands at that token's position; its output predicts feature i + 1.
 
@@ -81,12 +91,11 @@ class EagleNetwork(nn.Module):
         self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None,
         layers: Sequence[int] = (), adds_layers: bool = False, normed: bool = False,
     ) -> None:  # fmt: skip
-        """embedding_rows: of a frozen embedding of its own, as released drafters have one; None: the target's; layers:
-        of the target whose inputs it reads in place of features (EAGLE-3), or, with adds_layers, beside them; normed:
-        a norm before attention and those of its heads, as LANTERN's drafter for Anole has them."""
+        """embedding_rows: of a frozen embedding of its own, as released drafters have one; None: the target's; layers,
+        adds_layers: as of made_reads; normed: a norm before attention and those of its heads, as LANTERN's drafter for
+        Anole has them."""
         super().__init__()
-        fusion = AddedLayers if adds_layers else FusedLayers
-        self.reads = fusion(dim, layers) if layers else LastFeatures()
+        self.reads = made_reads(dim, layers, adds_layers)
         self.embed_weight: Tensor | None
         self.register_buffer("embed_weight", torch.zeros(embedding_rows, dim) if embedding_rows else None)
         self.fc = nn.Linear(2 * dim, dim)
@@ -156,12 +165,14 @@ class ParallelNetwork(nn.Module):
     that. `chain` then adds what the tokens between tell."""
 
     def __init__(
-        self, dim: int, num_heads: int, hidden_dim: int, levels: int, row: int, first: int, eps: float = 1e-5
-    ) -> None:
-        """row: pairs of a row of the image; first: the index of the image's first pair."""
+        self, dim: int, num_heads: int, hidden_dim: int, levels: int, row: int, first: int, eps: float = 1e-5,
+        layers: Sequence[int] = (), adds_layers: bool = False,
+    ) -> None:  # fmt: skip
+        """row: pairs of a row of the image; first: the index of the image's first pair; layers, adds_layers: as of
+        made_reads."""
         super().__init__()
         self.row, self.first = row, first
-        self.reads = LastFeatures()
+        self.reads = made_reads(dim, layers, adds_layers)
         self.fc = nn.Linear(2 * dim, dim)
         self.ahead = nn.ModuleList(nn.Linear(2 * dim, dim) for _ in range(levels - 1))
         self.above = nn.Linear(4 * dim, dim, bias=False)

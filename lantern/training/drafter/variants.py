@@ -41,11 +41,9 @@ class EagleStudent:
         return recipe.unroll or self.passes
 
     def config(self, network: EagleNetwork) -> dict:
-        reads, config = network.reads, {"eps": network.ffn_norm.eps}
+        config = {"eps": network.ffn_norm.eps}
         if network.embed_weight is not None:
             config["embedding_rows"] = len(network.embed_weight)
-        if reads.layers:
-            config |= {"layers": list(reads.layers), "adds_layers": reads.adds}
         if network.attention_norm:
             config["normed"] = True
         return config
@@ -60,38 +58,38 @@ class ParallelStudent:
         self.levels = levels
 
     def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> ParallelNetwork:
-        network = self._network(target)
+        network = self._network(target, layers, adds_layers)
         initialise(target, network)
         return network
 
     def load(self, checkpoint: str, target: Target) -> ParallelNetwork:
-        """A parallel drafter, or an EAGLE drafter of features alone, whose layer and input layer then initialise all
-        levels."""
+        """A parallel drafter, or an EAGLE drafter, whose layer and input layer then initialise all levels."""
         folder = drafter_folder(checkpoint, target, PARALLEL, START)
         if "levels" in read_drafter(folder)[1]:
             network = load_parallel_network(folder, target, START)
             if (found := len(network.entrances)) != self.levels:
                 raise LanternError(f"{START}={checkpoint} has {found} levels; give distil.student.levels={found}")
             return network
-        network, eagle = self._network(target), load_network(folder, target, START)
+        eagle = load_network(folder, target, START)
+        network = self._network(target, eagle.reads.layers, eagle.reads.adds)
         width, wanted = (part.feed_forward.w1.out_features for part in (eagle, network))
-        own = [f"reads the target's layers {list(eagle.reads.layers)}"] if eagle.reads.layers else []
-        own += ["has an embedding of its own"] if eagle.embed_weight is not None else []
+        own = ["has an embedding of its own"] if eagle.embed_weight is not None else []
+        own += ["has norms before attention"] if eagle.attention_norm else []
         own += [f"has a feed-forward part of width {width}, not {wanted}"] if width != wanted else []
         if own:  # of which the parallel drafter would keep a part only
             raise LanternError(
                 f"{START}={checkpoint} {' and '.join(own)}; for drafter=parallel give a drafter of recipe=feature_lk, "
                 f"or leave {START} out"
             )
-        for part in ("fc", "attention", "ffn_norm", "feed_forward"):
+        for part in ("reads", "fc", "attention", "ffn_norm", "feed_forward"):
             getattr(network, part).load_state_dict(getattr(eagle, part).state_dict())
         for layer in network.ahead:
             layer.load_state_dict(network.fc.state_dict())
         return network
 
     def training_passes(self, recipe: Recipe) -> Unroll:
-        if recipe.unroll or recipe.layers or recipe.depth != self.levels:
-            of_eagle = " of EAGLE" if recipe.unroll or recipe.layers else ""
+        if recipe.unroll or recipe.depth != self.levels:
+            of_eagle = " of EAGLE" if recipe.unroll else ""
             raise LanternError(
                 f"this recipe has {recipe.depth} passes{of_eagle}, drafter=parallel one "
                 f"for each of its {self.levels} levels; give recipe=feature_lk or recipe.depth={self.levels}"
@@ -101,8 +99,11 @@ class ParallelStudent:
     def config(self, network: ParallelNetwork) -> dict:
         return {"levels": len(network.entrances), "row": network.row, "first": network.first}
 
-    def _network(self, target: Target) -> ParallelNetwork:
-        return ParallelNetwork(*layer_sizes(target), self.levels, target.grid[1], target.prefix_len - 1)
+    def _network(self, target: Target, layers: Sequence[int], adds_layers: bool) -> ParallelNetwork:
+        if layers:
+            require_layers(target, layers)
+        places = self.levels, target.grid[1], target.prefix_len - 1
+        return ParallelNetwork(*layer_sizes(target), *places, layers=layers, adds_layers=adds_layers)
 
 
 Student = EagleStudent | ParallelStudent
@@ -110,12 +111,14 @@ Student = EagleStudent | ParallelStudent
 
 def describe(network: EagleNetwork | ParallelNetwork, student: Student, target: Target) -> dict:
     """The config of a drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""
+    reads = network.reads
     return {
         "dim": network.fc.out_features,
         "num_heads": network.attention.num_heads,
         "hidden_dim": network.feed_forward.w1.out_features,
         "vocab_size": target.vocab_size,
         "target_hash": target.weights_hash,
+        **({"layers": list(reads.layers), "adds_layers": reads.adds} if reads.layers else {}),
         **student.config(network),
     }
 
