@@ -81,8 +81,8 @@ class Study:
         hung = not running.wait(LIMIT_S)
         if hung:
             running.kill()
-        if not kind.is_survived and not any(running.statuses):
-            return None
+        if not kind.is_survived and (not any(running.statuses) or results(folder) == undisturbed["results"]):
+            return None  # of what has ended, or has only to end, nobody reads what is damaged now
         kind.damage(Scene(running, folder, self.inputs, dice))
         statuses, again = running.statuses, running
         if any(statuses):  # helpers of a killed process may still be there
