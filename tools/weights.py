@@ -36,7 +36,10 @@ def parts(share: float = 1) -> dict[str, tuple[str, ...]]:
             "task=drafter_self", "recipe=layered", "recipe.unroll_from=0.5", "trainer.val_check_interval=1000",
             f"data.num_train={max(1, round(NUM_DRAWN * share))}", *steps(12000),
         ),
-        "parallel": ("task=drafter", "drafter=parallel", "recipe=feature_lk", "data.num_train=4096", *steps(1000)),
+        "parallel": (
+            "task=drafter", "drafter=parallel", "recipe=layered", "data.num_train=4096", "task.lr=6e-4",
+            "task.muon_lr=1.5e-3", "task.start_from=${paths.weights}/drafter", *steps(1000),
+        ),
         "target_continuous": ("task=target_continuous", *steps(1400)),
     }  # fmt: skip
 
