@@ -1,6 +1,6 @@
 """Initial laws of a Jacobi window's positions that no pass has read yet: three of SJD (2410.01699), which draw any
-token or repeat the one before or above, and ours: the law of the nearest position that has been read, that of the
-place above, and the token of a preview grid."""
+token or repeat the one before or above, and ours: the law of the nearest position that has been read, and the token of
+a preview grid."""
 
 import torch
 from torch import Tensor
@@ -38,18 +38,6 @@ class Above:
 
     def __call__(self, unread: Unread) -> Tensor:
         return unread.repeating(unread.places - unread.target.grid[1])
-
-
-class LawAbove:
-    """The target's law at the place above, where the image has one already, else as Nearest."""
-
-    reads_laws = True
-
-    def __call__(self, unread: Unread) -> Tensor:
-        kept, above = unread.image_laws, unread.places - unread.target.grid[1]
-        has_one = (above >= 0) & (above <= unread.root[:, None])
-        rows = torch.arange(len(above), device=above.device)[:, None]
-        return torch.where((unread.unseen & has_one)[..., None], kept[rows, above % kept.shape[1]], unread.laws)
 
 
 class Preview:

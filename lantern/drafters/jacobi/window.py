@@ -60,7 +60,6 @@ class Unread(NamedTuple):
     seen: Tensor  # [B]
     last: Tensor  # [B] the newest guess that a pass has read, or the root
     tokens: Tensor  # [B, L + W + 1] the image, valid up to the root; none for a start without reads_image
-    image_laws: Tensor  # [B, S, V] of its last places, that of place i at i % S; none for a start without reads_laws
     root: Tensor  # [B] the root's place in the image; the window's k-th position is k + 1 behind it
     target: Target
 
@@ -81,8 +80,7 @@ class Unread(NamedTuple):
 
 
 class Start(Protocol):
-    """Initial laws of positions that no pass has read yet. One that reads the image so far has reads_image = True, one
-    that reads the target's laws of its last row has reads_laws = True."""
+    """Initial laws of positions that no pass has read yet. One that reads the image so far has reads_image = True."""
 
     def __call__(self, unread: Unread) -> Tensor: ...  # -> the laws [B, W, V] to draw guesses from
 
@@ -104,7 +102,6 @@ class Window:
         self.length, self._target, self._start, self._redraw = length, target, start, redraw
         self._stale_nodes, self._sampling = StaleNodeLookup(length), sampling
         self._reads_image = getattr(start, "reads_image", False)
-        self._kept_laws = target.grid[1] + length + 1 if getattr(start, "reads_laws", False) else 0
 
     def allocate(self, batch_size: int) -> None:
         target = self._target
@@ -114,7 +111,6 @@ class Window:
         self._root = self._seen.clone()
         kept = target.num_tokens + self.length + 1 if self._reads_image else 0
         self._image = self._seen.new_zeros(batch_size, kept)
-        self._image_laws = self._laws.new_zeros(batch_size, self._kept_laws, target.vocab_size)
 
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         """The first window starts from the prefix's law alone."""
@@ -122,16 +118,13 @@ class Window:
         self._laws = self._laws.to(law.dtype)
         self._laws[rows] = law
         self._seen[rows] = self._root[rows] = 0
-        if self._kept_laws:
-            self._image_laws = self._image_laws.to(law.dtype)
-            self._image_laws[rows, :1] = law
 
     def guess(self, roots: Tensor, proposals: Proposals) -> Guess:
         known = (self._seen - 1).clamp(min=0)  # of the laws that a pass yields, all but the last had a guess
         last = torch.cat([roots[:, None], self._former.tokens], 1).gather(1, known[:, None])[:, 0]
         if self._reads_image:
             self._image.scatter_(1, self._root[:, None], roots[:, None])
-        unread = Unread(self._laws, self._seen, last, self._image, self._image_laws, self._root, self._target)
+        unread = Unread(self._laws, self._seen, last, self._image, self._root, self._target)
         self.laws = laws = self._start(unread)
         tokens = self._redraw(proposals, laws, self._former, known)
         self._former = Guess(tokens, laws if proposals.needs_draft_law else None)
@@ -140,14 +133,11 @@ class Window:
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the laws in probs [B, N, V] of the positions behind the verdict's token, and their guesses."""
         nodes, self._seen = self._stale_nodes(tree, verdict)
-        rows = torch.arange(len(nodes), device=nodes.device)[:, None]
-        places = self._root[:, None] + torch.arange(verdict.path.shape[1], device=nodes.device)
-        path = verdict.path.clamp(min=0)  # what lies behind the accepted tokens is written over before it is read
-        if self._reads_image:
-            self._image.scatter_(1, places, tree.tokens.gather(1, path))
-        if self._kept_laws:  # a node's law is that of the place behind it
-            self._image_laws[rows, (places + 1) % self._kept_laws] = probs[rows, path]
+        if self._reads_image:  # what lies behind the accepted tokens is written over before it is read
+            places = self._root[:, None] + torch.arange(verdict.path.shape[1], device=nodes.device)
+            self._image.scatter_(1, places, tree.tokens.gather(1, verdict.path.clamp(min=0)))
         self._root = self._root + verdict.num_committed
+        rows = torch.arange(len(nodes), device=nodes.device)[:, None]
         nodes = nodes if len(nodes) == 1 else nodes + tree.tokens.shape[1] * rows
         self._laws = probs.flatten(0, 1).index_select(0, nodes.flatten()).unflatten(0, nodes.shape)
         behind = verdict.accepted[:, None] + torch.arange(1, self.length + 1, device=nodes.device)
@@ -157,8 +147,7 @@ class Window:
     def keep(self, rows: Tensor) -> None:
         """Shrinks the batch to these rows, in this order."""
         self._laws, self._seen, former = self._laws[rows], self._seen[rows], self._former
-        self._image, self._image_laws = self._image[rows], self._image_laws[rows]
-        self._root = self._root[rows]
+        self._image, self._root = self._image[rows], self._root[rows]
         self._former = Guess(former.tokens[rows], None if former.laws is None else former.laws[rows])
 
 

@@ -9,7 +9,7 @@ from support.toy import CODES, PROMPTS, decode, plain_tokens, random_verdict, ti
 
 from lantern.drafters.jacobi.jacobi import Jacobi, cut_chain, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
-from lantern.drafters.jacobi.starts import Above, LawAbove, Left, Nearest, Preview, Uniform
+from lantern.drafters.jacobi.starts import Above, Left, Nearest, Preview, Uniform
 from lantern.drafters.jacobi.window import Unread, Window, stale_nodes
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
@@ -17,7 +17,7 @@ from lantern.types import PADDING, DraftTree, TreeTopology
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
-STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left(), "above": Above(), "law_above": LawAbove()}
+STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left(), "above": Above()}
 PREVIEWED = [0, 0, 1, 1, 2, 2, 3, 3, 2, 2, 3, 3, 2, 2, 3, 3]  # in a preview of 2 x 2, of an image of 2 x 4 behind it
 SAMPLINGS = [pytest.param(Sampling(), id="sampled"), pytest.param(Sampling(0.0), id="greedy")]
 SAMPLINGS += [pytest.param(Sampling(top_k=5), id="top_k")]
@@ -43,18 +43,13 @@ def test_a_start_guesses_what_it_is_named_for(start):
     seen, last = torch.tensor([0, 2, 3]), torch.tensor([4, 0, 6])
     tokens, root = torch.randint(codes, (3, 20), generator=generator), torch.tensor([1, 9, 11])
     target = SimpleNamespace(grid=(3, 4), image_grid=(2, 4), preview=(2, 2))
-    kept = torch.rand(3, 10, codes, generator=generator)
-    found = (Preview() if start == "preview" else STARTS[start])(Unread(laws, seen, last, tokens, kept, root, target))
+    found = (Preview() if start == "preview" else STARTS[start])(Unread(laws, seen, last, tokens, root, target))
     for row in range(3):
         for offset in range(width):
             wanted, place = laws[row, offset], int(root[row]) + 1 + offset
-            there = {
-                "above": place - 4,
-                "law_above": place - 4,
-                "preview": PREVIEWED[place - 4] if place >= 4 else -1,
-            }.get(start, -1)
+            there = {"above": place - 4, "preview": PREVIEWED[place - 4] if place >= 4 else -1}.get(start, -1)
             if offset >= seen[row] and 0 <= there <= root[row]:
-                wanted = kept[row, there % 10] if start == "law_above" else torch.eye(codes)[tokens[row, there]]
+                wanted = torch.eye(codes)[tokens[row, there]]
             if offset >= seen[row] and start == "uniform":
                 wanted = torch.full((codes,), 1 / codes)
             elif offset >= seen[row] and start == "left":
@@ -73,37 +68,30 @@ def test_a_start_is_given_the_newest_guess_or_else_the_root(needs_draft_law):
         given.append(unread)
         return unread.laws
 
-    start.reads_image = start.reads_laws = True
+    start.reads_image = True
 
-    target = SimpleNamespace(codebook=tiny_target().codebook, vocab_size=CODES, num_tokens=400, grid=(100, 4))
+    target = SimpleNamespace(codebook=tiny_target().codebook, vocab_size=CODES, num_tokens=400)
     window = Window(4, target, start, lambda *_: draw(CODES, (len(images), 4)), Sampling())
     window.allocate(3)
     window.begin(SimpleNamespace(logits=torch.zeros(3, 1, CODES)), torch.arange(3))
     images, roots_at, read_to = [{}, {}, {}], [0, 0, 0], [0, 0, 0]
-    laws = [{0: torch.full((CODES,), 1 / CODES)} for _ in images]
     for number in range(40):
         if number == 10:
             window.begin(SimpleNamespace(logits=torch.zeros(1, 1, CODES)), torch.tensor([1]))
             images[1], roots_at[1], read_to[1] = {}, 0, 0
-            laws[1] = {0: torch.full((CODES,), 1 / CODES)}
         if number == 20:
             window.keep(torch.tensor([2, 0]))
-            images, roots_at, read_to, laws = ([kept[2], kept[0]] for kept in (images, roots_at, read_to, laws))
+            images, roots_at, read_to = ([kept[2], kept[0]] for kept in (images, roots_at, read_to))
         roots, tokens_left = draw(CODES, (len(images),)), draw(2, 7, (len(images),))
         guess = window.guess(roots, proposals)
         tree = cut_chain(tokens_left, torch.cat([roots[:, None], guess.tokens], 1))
         verdict = random_verdict(generator, tree)
-        probs = torch.rand(*tree.tokens.shape, CODES, generator=generator)
-        window.observe(tree, None, probs, verdict)
+        window.observe(tree, None, torch.rand(*tree.tokens.shape, CODES, generator=generator), verdict)
         for row, image in enumerate(images):
             image[roots_at[row]] = int(roots[row])
             assert int(given[-1].last[row]) == image[max(roots_at[row], read_to[row])]
             assert int(given[-1].root[row]) == roots_at[row]
             assert given[-1].tokens[row, : roots_at[row] + 1].tolist() == [image[at] for at in range(roots_at[row] + 1)]
-            for place in range(max(0, roots_at[row] - 3), roots_at[row] + 1):  # a row of the image
-                torch.testing.assert_close(given[-1].image_laws[row, place % 9], laws[row][place])
-            path = verdict.path[row, : int(verdict.num_committed[row])].tolist()
-            laws[row] |= {roots_at[row] + 1 + depth: probs[row, node] for depth, node in enumerate(path)}
             image |= {roots_at[row] + 1 + place: int(token) for place, token in enumerate(guess.tokens[row])}
             read_to[row] = roots_at[row] + int(tree.depths[row].max())
             roots_at[row] += int(verdict.num_committed[row])
