@@ -96,7 +96,7 @@ class Parallel(FeatureDrafter):
     def _corrected(self, tokens: Tensor, parents: Tensor, chain: Tensor, predicted: Tensor) -> Outputs:
         """A level: tokens [B, W] behind the expansions parents [B, W], chain [B, E, D], predicted [B, 1, D]."""
         before = chain.gather(1, parents[..., None].expand(-1, -1, chain.shape[2]))
-        own = self._layer.correct(self.target.embed(tokens), before, predicted.expand_as(before)).to(chain.dtype)
+        own = self._layer.correct(tokens, before, predicted)
         return torch.cat([chain, own], 1), *self._scores(own)
 
     def _levels(self, at: RootPass, tokens: Tensor, features: Tensor, roots: Tensor, above: Tensor) -> tuple[Tensor]:

@@ -221,7 +221,11 @@ class FusedParallel:
         self.on_feature = linear(halves[0][1].contiguous())
         self.on_feature_ahead = linear(torch.cat([own for _, own in halves[1:]])) if len(halves) > 1 else None
         self.layer = FusedLayer(network.attention, None, network.ffn_norm, network.feed_forward)
-        self.above, self.correct = network.above, network.chain
+        self.above, chain = network.above, network.chain
+        on_embedding, *others = chain.fc.weight.chunk(3, dim=1)
+        self.chain_table = nn.functional.linear(embed_weight, on_embedding, chain.fc.bias)  # [V, D]
+        self.on_before, self.norm = linear(torch.cat(others, dim=1)), chain.norm
+        self.gate_up, self.down = linear(chain.feed_forward.gate_up()), linear(chain.feed_forward.w2.weight)
         self.dtype = precise(embed_weight)
 
     def pairs(self, tokens: Tensor, features: Tensor) -> Tensor:
@@ -237,6 +241,13 @@ class FusedParallel:
             return own.to(self.dtype)
         own = own + self.above(above).to(own.dtype)
         return self.on_feature_ahead(features).to(self.dtype).unflatten(1, (-1, own.shape[2]))[:, :count] + own
+
+    def correct(self, tokens: Tensor, before: Tensor, predicted: Tensor) -> Tensor:
+        """TokenChain of drafted tokens [B, W]: before [B, W, D], predicted [B, 1, D] -> [B, W, D]."""
+        predicted = predicted.expand_as(before)
+        x = self.on_before(torch.cat([before, predicted], dim=-1)).add_(self.chain_table[tokens])
+        gate, up = self.gate_up(self.norm(x)).chunk(2, dim=-1)
+        return predicted + x + self.down(F.silu(gate) * up)
 
     def read(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
         """Pairs alone: tokens [B, T], features [B, R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
