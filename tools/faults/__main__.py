@@ -81,9 +81,12 @@ class Study:
         hung = not running.wait(LIMIT_S)
         if hung:
             running.kill()
-        if not kind.is_survived and (not any(running.statuses) or results(folder) == undisturbed["results"]):
-            return None  # of what has ended, or has only to end, nobody reads what is damaged now
-        kind.damage(Scene(running, folder, self.inputs, dice))
+        if not kind.is_survived and not any(running.statuses):
+            return None
+        if kind.damage and results(folder) == undisturbed["results"]:
+            return None  # it had only to end: nobody reads what is damaged now
+        if kind.damage:
+            kind.damage(Scene(running, folder, self.inputs, dice))
         statuses, again = running.statuses, running
         if any(statuses):  # helpers of a killed process may still be there
             before, again = self._finished(job, folder), self._start(job, folder)

@@ -38,7 +38,7 @@ class Kind(NamedTuple):
 
     jobs: Sequence[str]
     strike: Callable[[Scene], None]
-    damage: Callable[[Scene], None] = lambda scene: None
+    damage: Callable[[Scene], None] | None = None
     needs_mounts: bool = False
     is_on_small_disk: bool = False
     is_from_start: bool = False  # `strike` waits for its moment
