@@ -83,9 +83,9 @@ class Study:
             running.kill()
         if not kind.is_survived and not any(running.statuses):
             return None
-        if kind.damage and results(folder) == undisturbed["results"]:
-            return None  # it had only to end: nobody reads what is damaged now
         if kind.damage:
+            if results(folder) == undisturbed["results"]:  # it had only to end: nobody would read what is damaged
+                return None
             kind.damage(Scene(running, folder, self.inputs, dice))
         statuses, again = running.statuses, running
         if any(statuses):  # helpers of a killed process may still be there
