@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from lantern.cli.composing import built, composed
 from lantern.cli.error_messages import sentence, user_error
 from lantern.cli.settings import check_settings, group_of, key_of, warn_unused_tree
-from lantern.data.prompts import Batch, check_text
+from lantern.data.prompts import Batch, check_text, load_prompts
 from lantern.errors import LanternError, check_batch_size, check_whole, first_line
 from lantern.evaluation.contender import decode_images
 from lantern.noise import image_seed
@@ -83,11 +83,17 @@ class Model:
         config = _compose(self._overrides, own)
         check_settings(config)
         allow_tf32(config.tf32)
+        self._prompts = config.prompts, Path(config.paths.root) / "data" / "prompts"
         with _in_one_sentence(config.model):
             if _is_target(loaded):
                 self.target: Target = loaded
             else:
                 self.target = built(config.model) if loaded is None else _around(config.model, loaded)
+
+    @property
+    def prompts(self) -> list[str]:
+        """Those that evaluate.py takes for it by default."""
+        return load_prompts(*self._prompts)
 
     def pipeline(
         self,

@@ -99,6 +99,7 @@ def write_pictures(folder: Path) -> None:
         path.write_bytes(png)
         lines.append({"file_name": place, "caption": caption})
     held_out = [line["caption"] for line in lines if line["file_name"].startswith("validation/")]
+    held_out.sort(key=lambda caption: hashlib.sha256(caption.encode()).digest())  # the first ones are of any name
     licences = [
         f"{studio}: {package} {version} of the npm registry, {licence}"
         for studio, (package, version, _, licence) in STUDIOS.items()

@@ -36,6 +36,7 @@ DECIDES = (
     "verification", "decoding.py", "noise.py", "pipeline.py", "row_parallel.py", "sampling.py", "types.py",
 )  # fmt: skip
 SPREAD = 1.15  # of plain decoding's times within a table, above which the table says so
+BOARD = ("field", "rest", "relaxed", "recent")  # tables of presets; of two rows of one, the first table's counts
 KEPT = (  # of a result row, besides the columns: what the docs show or a reader would ask for
     "model", "drafter", "tree", "verification", "acceptance", "lossless", "dtype", "threads", "compile", "num_timed",
     "retimed", "other_cores", "latency_s", "baseline_latency_s", "speedup", "speedup_low", "speedup_high",
@@ -230,6 +231,36 @@ def render(table: Table, rows: Sequence[Row], page: str) -> str:
     return "\n".join([*_caption(table, kept, page), *table_lines(titles, cells), *(["", *below] if below else []), ""])
 
 
+def render_board(tables: Mapping[str, Table], docs: Path) -> str:
+    """Every preset that a table of BOARD has a row of, with the settings beside it, the lossless ones first, each by
+    speed-up; those that were not timed below, by tokens per step."""
+    found: dict[str, tuple[str, Row]] = {}  # by own settings
+    for name in BOARD:
+        for label, row in tables[name].kept(rows_of(tables[name], docs)).items():
+            found.setdefault(" ".join(tables[name].rows[label]), (name, row))
+    presets = [(own, *found[own]) for own in found if own.startswith("+method=")]
+    presets.sort(key=lambda at: (-at[2]["lossless"], -(at[2].get("speedup") or 0), -at[2]["tokens_per_step"]))
+    cells = (
+        [
+            f"`{own}`",
+            "lossless" if row["lossless"] else _price(row),
+            format_value(row, "tokens_per_step"),
+            _speedup(row) if row.get("speedup") else "-",
+            "a trained drafter" if row.get("drafter_hash") else "nothing",
+            name,
+        ]
+        for own, name, row in presets
+    )
+    titles = ["settings", "output TV", "tokens per step", "speed-up", "needs", "table"]
+    return "\n".join([*table_lines(titles, cells), ""])
+
+
+def _price(row: Row) -> str:
+    if row.get("output_tv") is not None:
+        return format_value(row, "output_tv")
+    return "-" if row.get("least_output_tv") is None else f"at least {_bounded(row, 'least_output_tv')}"
+
+
 def _notes(kept: Mapping[str, Row]) -> dict[str, int]:
     """The warnings of all rows, numbered; those that differ in their numbers alone have one number."""
     texts = [_without_numbers(text) for row in kept.values() for text in _warnings(row)]
@@ -314,6 +345,7 @@ def main(names: Sequence[str]) -> None:
             raise LanternError(f"table {name} is unknown; give some of {', '.join(tables)}")
         measure(tables[name], docs, CHECKOUT / "runs" / "results", evaluate)
         write_pages(tables[name], docs)
+    write_block(docs / "field.md", "board", render_board(tables, docs))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from torch import Tensor
 from lantern.api import Model
 from lantern.data.prompts import check_text
 from lantern.errors import LanternError, is_whole
+from lantern.models.conditioners import ClassLabels
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.runtime.cores import CpuContention
@@ -50,7 +51,7 @@ METHODS = {
         {"method": "lantern_pp", "settings": RELAXED},
     ),
 }  # fmt: skip
-EXAMPLES = ("a red sphere on wood", "a blue ring on sand", "a green cone on marble")
+NUM_EXAMPLES = 3  # prompts that the page suggests
 CLASSES = ("207", "360", "387", "974")
 
 
@@ -59,12 +60,13 @@ class Request:
     prompt: str
     methods: tuple[str, str]
     seed: int = 0
+    model: str | None = None  # by default the one that the page was started with
 
     @classmethod
     def of(cls, given: object) -> "Request":
         given = given if isinstance(given, Mapping) else {}
         prompt, methods = given.get("prompt"), given.get("methods")
-        seed = given.get("seed", 0)
+        seed, model = given.get("seed", 0), given.get("model")
         if not isinstance(prompt, str) or not isinstance(methods, list) or len(methods) != 2:
             raise LanternError("a request is a JSON object with a prompt and a list of two methods")
         if len(prompt) > MOST_CHARACTERS:
@@ -75,14 +77,28 @@ class Request:
                 raise LanternError(f"unknown method {str(name)[:80]!r}; choose among {', '.join(METHODS)}")
         if not is_whole(seed) or not 0 <= seed < 2**32:
             raise LanternError(f"seed={str(seed)[:80]} is not a whole number from 0 to {2**32 - 1}")
-        return cls(prompt, (methods[0], methods[1]), seed)
+        if not isinstance(model, str | None):
+            raise LanternError(f"model={str(model)[:80]} is no name")
+        return cls(prompt, (methods[0], methods[1]), seed, model)
 
 
 class Comparison:
     """Runs requests on a loaded model, one at a time; pipelines are built at a method's first use."""
 
-    def __init__(self, model: Model) -> None:
-        self.model, self._pipelines = model, {}
+    def __init__(self, model: Model, name: str) -> None:
+        self.model, self.name, self._pipelines = model, name, {}
+
+    @property
+    def setup(self) -> dict[str, object]:
+        """What the page shows of the model."""
+        target = self.model.target
+        conditioner = getattr(target, "conditioner", None)
+        return {
+            "model": self.name,
+            "grid": target.grid,
+            "examples": CLASSES if isinstance(conditioner, ClassLabels) else self.model.prompts[:NUM_EXAMPLES],
+            "words": list(getattr(conditioner, "words", ())),
+        }
 
     def _pipeline(self, name: str) -> Pipeline:
         if name not in self._pipelines:

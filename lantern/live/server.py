@@ -1,5 +1,5 @@
 """The page's HTTP server, for this machine alone: four files, /setup, and /compare, which streams JSON lines. All torch
-work runs in one thread: it decodes the next round once the last one's line is sent."""
+work runs in one thread: it loads models, and decodes the next round once the last one's line is sent."""
 
 import json
 import logging
@@ -12,11 +12,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
 from time import monotonic
+from urllib.parse import parse_qs
 
 from lantern import api
+from lantern.cli.settings import group_of
 from lantern.errors import LanternError
-from lantern.live.comparison import CLASSES, EXAMPLES, METHODS, Comparison, Event, Request
-from lantern.models.conditioners import ClassLabels
+from lantern.live.comparison import METHODS, Comparison, Event, Request
 from lantern.models.token_grid import has_latents
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ HEADERS = {
     "Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }  # fmt: skip
+EMBEDDED = ("llamagen", "emoji")  # models whose weights come with Lantern: the page offers all of them
 MOST_BYTES = 100_000  # of a request's body
 PATIENCE_S = 3.0  # for a comparison whose browser has just left
 
@@ -59,20 +61,30 @@ class LiveServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/"
 
     def load(self, model: str, overrides: list[str]) -> None:
+        """Loads a model, and offers the other embedded ones, which setup() loads, where the settings fit any."""
+        self.overrides = overrides
         self.use(self.executor.submit(api.load, model, overrides).result(), model)
+        if model in EMBEDDED and not {"model", "paths", "drafter"} & set(map(group_of, overrides)):
+            self.offered = EMBEDDED
 
     def use(self, model: api.Model, name: str) -> None:
         if has_latents(model.target):
             raise LanternError(f"model={name} has continuous tokens, the page compares methods for codes; use another")
-        self.comparison = Comparison(model)
-        conditioner = getattr(model.target, "conditioner", None)
-        self.setup = {
-            "model": name,
-            "grid": model.target.grid,
-            "methods": {key: {"label": method.label, "note": method.note} for key, method in METHODS.items()},
-            "examples": CLASSES if isinstance(conditioner, ClassLabels) else EXAMPLES,
-            "words": list(getattr(conditioner, "words", ())),
-        }
+        self.offered, self.comparisons = (name,), {name: Comparison(model, name)}
+
+    def comparison(self, name: str | None) -> Comparison:
+        """Of a model that the page offers, by default of the first; LanternError of any other."""
+        name = next(iter(self.comparisons)) if name is None else name
+        if name not in self.offered:
+            raise LanternError(f"unknown model {name[:80]!r}; choose among {', '.join(self.offered)}")
+        if name not in self.comparisons:
+            loaded = self.executor.submit(api.load, name, self.overrides).result()
+            self.comparisons.setdefault(name, Comparison(loaded, name))
+        return self.comparisons[name]
+
+    def setup(self, name: str | None) -> dict[str, object]:
+        methods = {key: {"label": method.label, "note": method.note} for key, method in METHODS.items()}
+        return {"models": self.offered, "methods": methods, **self.comparison(name).setup}
 
     def server_close(self) -> None:
         """Ends the decoding under way and the thread that runs it."""
@@ -91,12 +103,16 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 5  # seconds that a browser may neither read nor send: meanwhile all others wait
 
     def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         if self._is_foreign():
             return
         if path == "/setup":
+            try:
+                setup = self.server.setup(parse_qs(query).get("model", [None])[0])
+            except LanternError as error:
+                return self._fail(HTTPStatus.BAD_REQUEST, str(error))
             self._head(HTTPStatus.OK, "application/json")
-            self._write(self.server.setup)
+            self._write(setup)
         elif path in FILES:
             name, kind = FILES[path]
             self._head(HTTPStatus.OK, f"{kind}; charset=utf-8")
@@ -112,12 +128,13 @@ class Handler(BaseHTTPRequestHandler):
             return self._fail(HTTPStatus.NOT_FOUND, f"nothing takes a POST at {self.path[:80]}; use /compare")
         try:
             request = Request.of(self._body())
+            comparison = self.server.comparison(request.model)
         except LanternError as error:
             return self._fail(HTTPStatus.BAD_REQUEST, str(error))
         if not self.server.busy.acquire(timeout=PATIENCE_S):
             return self._fail(HTTPStatus.CONFLICT, "another comparison is running; press Compare when it has ended")
         try:
-            self._send_events(self.server.comparison.run(request))
+            self._send_events(comparison.run(request))
         finally:
             self.server.busy.release()
 

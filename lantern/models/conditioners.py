@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
+from string import punctuation
 
 import torch
 from torch import Tensor
@@ -45,11 +46,11 @@ class WordFeatures:
         return features, visible
 
     def check(self, captions: Iterable[str]) -> None:
-        if unknown := sorted(words_of(captions) - self.words.keys()):
+        if unknown := sorted({*map(self._known_form, words_of(captions))} - {"", *self.words}):
             raise LanternError(f"{len(unknown)} unknown words: {_shown([*map(repr, unknown)])}; {self._known}")
 
     def _indices(self, prompt: str) -> list[int]:
-        words = prompt.lower().split()
+        words = [form for word in prompt.lower().split() if (form := self._known_form(word))]
         unknown = [word for word in words if word not in self.words]
         if unknown:
             raise LanternError(f"unknown word {unknown[0]!r} in {prompt!r}; {self._known}")
@@ -59,6 +60,10 @@ class WordFeatures:
             told = "%r has %d words; those behind the first %d are cut, and so are those of other long prompts"
             self._warn(told, prompt, len(words), self.length)
         return [self.words[word] for word in words[: self.length]]
+
+    def _known_form(self, word: str) -> str:
+        """Without the punctuation around it, unless the captions had it with that."""
+        return word if word in self.words else word.strip(punctuation)
 
     @property
     def _known(self) -> str:

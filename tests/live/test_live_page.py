@@ -36,10 +36,11 @@ def wait(page, condition: str) -> None:
 
 
 def choose(page, side: int, method: str) -> None:
-    page.ask(
-        f"(() => {{ const s = document.querySelectorAll('.side select')[{side}]; s.value = '{method}';"
-        "s.dispatchEvent(new Event('change')) })()"
-    )
+    pick(page, f"document.querySelectorAll('.side select')[{side}]", method)
+
+
+def pick(page, select: str, option: str) -> None:
+    page.ask(f"(() => {{ const s = {select}; s.value = '{option}'; s.dispatchEvent(new Event('change')) }})()")
 
 
 def text(page, selector: str) -> str:
@@ -84,6 +85,16 @@ def test_images_that_differ_can_be_compared_token_by_token(page):
     before = picture(page, 1)
     page.click("#mark input")
     assert picture(page, 1) != before
+
+
+def test_another_model_brings_its_own_prompts(page, server, second):
+    show(page, server)
+    pick(page, "document.querySelector('#model')", "other")
+    wait(page, "document.querySelector('#prompt').value === 'a blue ring on sand'")
+    page.click("#run")
+    wait(page, ENDED)
+    assert text(page, "#verdict b") == "The two images are the same, token for token."
+    assert second == ["other"]
 
 
 def test_a_stopped_comparison_stops_decoding_and_the_next_one_runs(page, server, slow_rounds):

@@ -54,10 +54,22 @@ def test_a_comparison_streams_both_images_and_says_whether_they_are_the_same(ser
     assert found[-1] == {"event": "verdict", "total": 256, "different": []}
 
 
+def test_a_second_model_is_loaded_once_when_it_is_asked_for(server, second):
+    (started,) = events(ask(server, "GET", "/setup"))
+    assert (started["model"], started["models"], second) == ("llamagen", ["llamagen", "other"], [])
+    for _ in range(2):
+        (setup,) = events(ask(server, "GET", "/setup?model=other"))
+        assert (setup["model"], setup["examples"]) == ("other", ["a blue ring on sand"])
+    assert events(ask(server, "POST", "/compare", {**GOOD, "model": "other"}))[-1]["event"] == "verdict"
+    assert second == ["other"]
+    (refusal,) = events(ask(server, "GET", "/setup?model=third"))
+    assert refusal["message"] == "unknown model 'third'; choose among llamagen, other"
+
+
 @pytest.mark.full
 def test_the_verdict_names_the_positions_that_differ(tiny):
     methods = ("plain", "lantern_pp")
-    *_, verdict = Comparison(tiny).run(Request(PROMPT, methods))
+    *_, verdict = Comparison(tiny, "tiny").run(Request(PROMPT, methods))
     left, right = (tiny.generate([PROMPT], **METHODS[name].parts).tokens[0] for name in methods)
     assert verdict["different"] == (left != right).nonzero().flatten().tolist() != []
 
@@ -74,6 +86,8 @@ def test_every_method_that_is_offered_decodes(tiny, name):
         ({**GOOD, "prompt": "a tiger on <b>wood"}, "unknown word 'tiger'"),
         ({**GOOD, "methods": ["plain", "magic"]}, "unknown method 'magic'; choose among plain, refined_jacobi"),
         ({**GOOD, "seed": -1}, "seed=-1"),
+        ({**GOOD, "model": "third"}, "unknown model 'third'; choose among llamagen"),
+        ({**GOOD, "model": 3}, "model=3 is no name"),
         ({**GOOD, "prompt": "a \ud800 ring"}, "a lone surrogate; delete it"),
         ("[" * 50_000, "no JSON"),
         ("x" * 200_000, "200,000 bytes"),

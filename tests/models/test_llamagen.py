@@ -14,8 +14,9 @@ from torch import Tensor
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
+from lantern.errors import LanternError
 from lantern.models.checkpoints import load_strictly, read_weights, save_weights
-from lantern.models.conditioners import ClassLabels
+from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.models.llamagen.fused import linear
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import FeedForward, Transformer
@@ -202,3 +203,14 @@ def test_bfloat16_is_not_packed_where_the_processor_cannot(monkeypatch):
     monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", lambda *_: pytest.fail("packed"))
     weight = WEIGHT.bfloat16()
     assert linear(weight)(X.bfloat16()).dtype == torch.bfloat16
+
+
+def test_punctuation_around_a_known_word_is_passed_over():
+    """Catches a prompt as people type it, and a word of the captions that has punctuation of its own."""
+    reader = WordFeatures(["red", "apple", "fluent:"], 4, 3)
+    known, _ = reader(["red apple"])
+    assert torch.equal(reader(['Red, "apple" !'])[0], known)
+    assert reader(["fluent: apple"])[0][0, -2].tolist() == reader.table[2].tolist()
+    reader.check(["red - apple.", "fluent: red"])
+    with pytest.raises(LanternError, match=r"unknown word 'pear' in 'red pear\.'"):
+        reader(["red pear."])

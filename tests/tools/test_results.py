@@ -8,8 +8,20 @@ import pytest
 from support.configs import composed
 from support.paths import ROOT
 
+from lantern.evaluation.rows import append_rows
 from tools.markdown import split_page
-from tools.results import Table, hashes_of, load_tables, measure, render, rows_of, stale, write_pages
+from tools.results import (
+    BOARD,
+    Table,
+    hashes_of,
+    load_tables,
+    measure,
+    render,
+    render_board,
+    rows_of,
+    stale,
+    write_pages,
+)  # fmt: skip
 
 DOCS = ROOT / "docs"
 TABLES = load_tables(DOCS)
@@ -67,14 +79,35 @@ def test_a_page_holds_what_the_kept_rows_say(name):
         assert all((DOCS / page).parent.joinpath(link).is_file() for link in re.findall(r"\]\((.*?)\)", within))
 
 
+def test_the_board_ranks_what_its_tables_hold(docs):
+    """Catches a method that is left out or listed twice, and a lossy one among the lossless."""
+    _, within, _ = split_page((DOCS / "field.md").read_text(), "board")
+    assert within == render_board(TABLES, DOCS)
+    presets = [settings for name in BOARD for settings in TABLES[name].rows.values() if settings[0][:8] == "+method="]
+    listed = [line.split("`")[1].split() for line in within.splitlines() if line.startswith("| `")]
+    assert sorted(map(tuple, listed)) == sorted(set(map(tuple, presets)))
+    (docs / "rows").mkdir()
+    own = {"slow": ["+method=a"], "fast": ["+method=b"], "lossy": ["+method=c"], "no preset": ["drafter=none"]}
+    tables = {
+        name: replace(TABLE, name=name, rows=own if name == BOARD[0] else {"again": ["+method=a"]}) for name in BOARD
+    }
+    for name, table in tables.items():
+        rows = [row() | {"label": label, "settings": table.settings(label), "speedup": 1.5} for label in table.rows]
+        changed = {"fast": {"speedup": 2.5}, "lossy": {"speedup": 3.5, "lossless": False, "output_tv": 0.1}}
+        append_rows(docs / "rows" / f"{name}.jsonl", [line | changed.get(line["label"], {}) for line in rows])
+    lines = render_board(tables, docs).splitlines()[2:]
+    assert [line.split("`")[1][-1] for line in lines] == ["b", "a", "c"]
+    assert ["| lossless |" in line for line in lines] == [True, True, False]
+
+
 @pytest.mark.parametrize("page", ["results.md", "field.md"])
 def test_every_table_is_written_by_the_command(page):
     """Catches a table that is typed, and rows of a table that no page holds."""
     text = (DOCS / page).read_text()
-    for name, table in TABLES.items():
-        if page in table.pages:
-            before, _, after = split_page(text, name)
-            text = before + after
+    boards = ["board"] if page == "field.md" else []
+    for name in [*boards, *(name for name, table in TABLES.items() if page in table.pages)]:
+        before, _, after = split_page(text, name)
+        text = before + after
     assert "\n|" not in text
     assert {path.stem for path in (DOCS / "rows").glob("*.jsonl")} <= set(TABLES)
 
