@@ -4,6 +4,7 @@ process."""
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -155,21 +156,24 @@ def _identified(
 
 
 def own_settings(config: Mapping, drafter: object, tree: object) -> Row:
-    """Numbers of the drafter and, where it grows one, of the tree, by their names in the config, such as tree.total; of
-    a window's start its kind. A number that tree=auto has found replaces the config's."""
+    """Numbers of the drafter, the verification and, where the drafter grows one, the tree, by their names in the
+    config, such as tree.total; of a window's start its kind. A number that tree=auto has found replaces the config's."""
     is_auto = isinstance(tree, AutoTree)
-    groups = ["drafter", *(["tree"] if "tree" in missing_arguments(drafter) and not is_auto else [])]
-    numbers = {
-        f"{group}.{name}": value
-        for group in groups
-        for name, value in config[group].items()
-        if isinstance(value, int | float) and not name.startswith("_")
-    }
+    groups = ["drafter", "verification", *(["tree"] if "tree" in missing_arguments(drafter) and not is_auto else [])]
+    numbers = dict(chain.from_iterable(_numbers(group, config[group]) for group in groups))
     if is_auto and tree.found:
         found = {f"drafter.{name}": value for name, value in tree.found.settings.items()}
         numbers |= {name: found[name] for name in numbers.keys() & found}
     start = config["drafter"].get("start")
     return numbers | ({"drafter.start": start["_target_"].rsplit(".", 1)[-1].lower()} if start else {})
+
+
+def _numbers(name: str, settings: Mapping) -> Iterator[tuple[str, float]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(f"{name}.{key}", value)
+        elif isinstance(value, int | float) and not key.startswith("_"):
+            yield f"{name}.{key}", value
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from lantern.errors import LanternError
 from lantern.identity import state_hash
 from lantern.metrics.intervals import Interval, loss_interval, share_bounds
 from lantern.metrics.metric import Metric, batches
-from lantern.models.checkpoints import load_described, load_weights
+from lantern.models.checkpoints import CONFIG_FILE, load_described, load_weights
+from lantern.runtime.files import is_file
 from lantern.runtime.hardware import resolve_device
 from lantern.scenes.captions import COLOURS, SHAPES, TEXTURES, Scene, parse_caption
 from lantern.scenes.rendering import SPLITS, render_caption
@@ -74,6 +75,11 @@ def as_images(pixels: Tensor) -> Tensor:
 
 def load_critic(folder: str | Path, device: str = "cpu") -> Critic:
     """The critic of a weights folder, in evaluation mode; device: as resolve_device reads it."""
+    if not is_file(Path(folder) / CONFIG_FILE):
+        raise LanternError(
+            f"no critic is in {folder}, and it knows the embedded scenes alone; judge other images by metrics=[pairs] or "
+            "by Inception's metrics with real images of your own (docs/evaluating.md), or not: quality.num_images=0"
+        )
     state, config = load_weights(folder)
     return load_described(Critic, config, state, folder, REMEDY).eval().requires_grad_(False).to(resolve_device(device))
 
