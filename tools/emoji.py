@@ -113,16 +113,22 @@ def write_pictures(folder: Path) -> None:
 def parts(pictures: Path) -> dict[str, tuple[str, ...]]:
     """Settings of `train.py` by part, as of tools.weights: nothing in them knows emoji but the folder."""
     data = "data=imagefolder", override("data.folder", pictures)
+
+    def steps(number: int) -> tuple[str, str]:
+        return "trainer.max_time=null", f"trainer.max_steps={number}"
+
     return {
-        STEM: ("task=tokenizer", *data, "trainer.max_steps=4000", "trainer.val_check_interval=4000"),
-        "tokenizer": ("task=decoder", *data, f"task.start_from=${{paths.weights}}/{STEM}"),
+        STEM: ("task=tokenizer", *data, *steps(3000), "trainer.val_check_interval=3000"),
+        "tokenizer": (
+            "task=decoder", *data, f"task.start_from=${{paths.weights}}/{STEM}", *steps(1000),
+            "trainer.val_check_interval=1000",
+        ),
         "target": (
-            "task=target", *data, "task.architecture.num_layers=8", "task.architecture.prefix_len=12",
-            "trainer.max_time=null", "trainer.max_steps=4000",
+            "task=target", *data, "task.architecture.num_layers=8", "task.architecture.prefix_len=12", *steps(2600),
         ),
         "drafter": (
-            "task=drafter_self", *data, "recipe=layered", "recipe.unroll_from=0.5", "samples.num_images=4096",
-            "trainer.max_time=null", "trainer.max_steps=6000", "trainer.val_check_interval=1000",
+            "task=drafter_self", *data, "recipe=layered", "recipe.unroll_from=0.5", "samples.num_images=2048",
+            *steps(3000), "trainer.val_check_interval=1000",
         ),
     }  # fmt: skip
 

@@ -10,10 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lantern.errors import LanternError
+from lantern.models.checkpoints import load_weights, save_weights
 from lantern.runtime.home import override, program_of
 
 TRAIN, _ = program_of("train.py")
 STEM = "encoder"  # the tokenizer before its decoder is trained further, which is not shipped
+HALVED = {"tokenizer": "decoder.", "target": "", "drafter": "", "parallel": "", "target_continuous": ""}
+# by part the weights, by the start of their names, that are kept in half precision; not what makes tokens
 NUM_DRAWN = 6144  # images of the target's own, which its drafter learns from
 
 
@@ -44,9 +47,12 @@ def parts(share: float = 1) -> dict[str, tuple[str, ...]]:
     }  # fmt: skip
 
 
-def run(folder: Path, schedule: Mapping[str, Sequence[str]], train: Sequence[str] = TRAIN) -> Path:
+def run(
+    folder: Path, schedule: Mapping[str, Sequence[str]], train: Sequence[str] = TRAIN,
+    halved: Mapping[str, str] = HALVED,
+) -> Path:  # fmt: skip
     """Trains the parts of a schedule that folder/weights lacks, part p in folder/p; returns folder/weights. `train`:
-    the command that takes their settings. LanternError if one fails."""
+    the command that takes their settings; halved: as HALVED. LanternError if one fails."""
     weights = folder / "weights"
     weights.mkdir(parents=True, exist_ok=True)
     for name, settings in schedule.items():
@@ -60,7 +66,7 @@ def run(folder: Path, schedule: Mapping[str, Sequence[str]], train: Sequence[str
                 f"the training of {name} ended with status {status}, see {folder / name}/train.log; the same command "
                 "goes on from there"
             )
-        _keep(folder / name / exported_by(settings), weights / name)
+        _keep(folder / name / exported_by(settings), weights / name, halved.get(name))
     return weights
 
 
@@ -71,10 +77,15 @@ def exported_by(settings: Sequence[str]) -> str:
     return {"decoder": "tokenizer"}.get(task, task.removesuffix("_self"))
 
 
-def _keep(exported: Path, place: Path) -> None:
+def _keep(exported: Path, place: Path, halved: str | None) -> None:
+    """halved: the start of the names of weights that are stored in half precision; None: of none."""
     partial = place.with_name(f".{place.name}")
     shutil.rmtree(partial, ignore_errors=True)  # of a command that was stopped while copying
     shutil.copytree(exported, partial)
+    if halved is not None:
+        state, config = load_weights(exported)
+        half = {name: value.half() if name.startswith(halved) else value for name, value in state.items()}
+        save_weights(partial, half, config)
     partial.rename(place)
 
 

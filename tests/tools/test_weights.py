@@ -4,9 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from support.configs import composed
 
 from lantern.errors import LanternError
+from lantern.models.checkpoints import load_weights
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer, tokens_hash
 from lantern.runtime.files import read_object
 from tools import weights
@@ -53,9 +55,9 @@ def test_a_chain_goes_on_where_it_failed_and_every_part_sees_those_before_it(tmp
     """Catches finished parts that are trained twice, and parts that are trained on the shipped weights."""
     train = (sys.executable, "-c", STUB)
     with pytest.raises(LanternError, match="target ended with status 3"):
-        weights.run(tmp_path, PARTS, train)
+        weights.run(tmp_path, PARTS, train, {})
     assert sorted(path.name for path in (tmp_path / "weights").iterdir()) == ["critic", "encoder", "tokenizer"]
-    folder = weights.run(tmp_path, PARTS, train)
+    folder = weights.run(tmp_path, PARTS, train, {})
     seen = [(folder / part / "model.safetensors").read_text() for part in PARTS]
     before = list(PARTS)
     assert seen == [",".join(sorted(before[:count])) for count in range(len(before))]
@@ -78,5 +80,9 @@ def test_the_chain_trains_a_target_and_drafters_that_belong_together(tmp_path: P
     assert all((folder / part / "config.json").is_file() for part in parts)
     codes = [tokens_hash(load_tokenizer(folder / part)) for part in ("encoder", "tokenizer")]
     assert codes == [read_object(folder / "target" / "config.json")["tokens_hash"][:12]] * 2
+    kept = {part: load_weights(folder / part)[0] for part in parts}
+    assert {value.dtype for part in ("target", "drafter") for value in kept[part].values()} == {torch.float16}
+    types = {(name.split(".")[0], value.dtype) for name, value in kept["tokenizer"].items()}
+    assert {("encoder", torch.float32), ("decoder", torch.float16)} <= types  # the encoder makes tokens
     for part in ("drafter", "parallel", "target_continuous"):
         assert target.weights_hash in (folder / part / "config.json").read_text()
