@@ -156,8 +156,8 @@ def _identified(
 
 
 def own_settings(config: Mapping, drafter: object, tree: object) -> Row:
-    """Numbers of the drafter, the verification and, where the drafter grows one, the tree, by their names in the
-    config, such as tree.total; of a window's start its kind. A number that tree=auto has found replaces the config's."""
+    """Numbers of drafter, verification and, where the drafter grows one, tree, by their names in the config, such as
+    tree.total; of a window's start its kind. A number that tree=auto has found replaces the config's."""
     is_auto = isinstance(tree, AutoTree)
     groups = ["drafter", "verification", *(["tree"] if "tree" in missing_arguments(drafter) and not is_auto else [])]
     numbers = dict(chain.from_iterable(_numbers(group, config[group]) for group in groups))

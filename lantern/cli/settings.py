@@ -30,6 +30,7 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "budget": "how much quality the fastest setting of a sweep may lose",
         "tracking": "Weights & Biases, which tracking.mode=disabled switches off, or trackio",
         "paths": "where weights, caches and runs are",
+        "with_model": "the model's own defaults, if it has any; model= chooses them",
         "method": "a method of the field by name: drafter, tree, rule and verification in one",
         "sweep": "many settings, one after the other, and a report that compares them",
         "experiment": "a measurement of the engine, or a search, in place of an evaluation",
@@ -59,6 +60,11 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "drafter": "the drafter; drafter.checkpoint=… is a folder or a name on the Hub",
         "format": "whose layout is written: ours, or that of LANTERN's released code",
         "paths": "where weights are",
+    },
+    "contact": {
+        "model": "whose released files are compared with their loader",
+        "sampling": "temperature, top-k, top-p, guidance scale",
+        "paths": "where weights, caches and runs are",
     },
     "judge": {
         "metrics": "what judges the images; a list: metrics=[fidelity_inception,clip_score]",

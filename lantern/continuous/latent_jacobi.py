@@ -4,11 +4,12 @@ the noise of its position. Under shared noise it converges to plain decoding's i
 import torch
 from torch import Tensor
 
-from lantern.continuous.latent_sampling import LatentProposals, TokenHead, check_length
+from lantern.continuous.latent_sampling import LatentProposals, TokenHead
 from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.jacobi.window import KIND
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.models.token_grid import spread
+from lantern.runtime.memory import check_nodes
 from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, Verdict
 
 
@@ -21,7 +22,10 @@ class LatentJacobi:
 
     def __init__(self, target: Target, length: int) -> None:
         """length: of the window, in tokens."""
-        check_length(length)
+        check_whole("drafter", length=length)
+        if length < 1:
+            raise LanternError(f"drafter.length={length}: a window needs 1 token at least")
+        check_nodes(length, f"drafter.length={length}")
         head = TokenHead(target)
         self.sigma, self._target, self._width = head.sigma, head.target, head.width
         self.tree = TreeLabel(f"window_{length}", KIND)

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from lantern.continuous.diffusion_head import DiffusionHead
-from lantern.errors import LanternError, check_whole
+from lantern.errors import LanternError
 from lantern.noise import Noise, Purpose, bits
-from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import Drafter, DraftTree, Target, Verdict
 
@@ -170,13 +169,6 @@ class LatentProposals:
 
     def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
         return self.sample_scores(laws, known, 0)
-
-
-def check_length(length: int) -> None:
-    check_whole("drafter", length=length)
-    if length < 1:
-        raise LanternError(f"drafter.length={length}: a chain needs 1 token at least")
-    check_nodes(length, f"drafter.length={length}")
 
 
 def gaussian(noise: Noise) -> GaussianNoise:

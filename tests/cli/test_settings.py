@@ -10,8 +10,8 @@ from support.paths import CONF
 from lantern.cli.settings import ABOUT, ADDED, check_added, help_page, register_help
 from lantern.errors import LanternError
 
-COMMANDS = ("evaluate", "train", "export", "judge")
-LEFT_OUT = {"evaluate": set(), "train": set(), "export": {"sampling"}, "judge": set()}
+COMMANDS = ("evaluate", "train", "export", "judge", "contact")
+LEFT_OUT = dict.fromkeys(COMMANDS, set()) | {"export": {"sampling"}}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

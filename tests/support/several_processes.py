@@ -12,12 +12,10 @@ import support.as_a_command  # noqa: F401
 # isort: split
 import pytorch_lightning as pl
 import torch
-from support.tiny_latents import LatentSplits, tiny_latent_target
 from support.tiny_tasks import MemorySplits, drafter_task, target_task
 
 from lantern.models.llamagen.weights_folder import load_target
 from lantern.training.data_module import TrainingData
-from lantern.training.drafter.latent_drafter_task import LatentDrafterTask
 from lantern.training.run.processes import SameOnAllProcesses, ShardedTarget, strategy
 from lantern.training.run.schedule import WarmupCosine
 
@@ -28,20 +26,14 @@ def tiny_target(weights: Path):
     return load_target(weights / "target", weights / "tokenizer", dtype="float64", device="cpu")
 
 
-def latent_task() -> LatentDrafterTask:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return LatentDrafterTask(tiny_latent_target(), 1e-2, 1e-2, 0.0, depth=2, validation_depth=3, seed=0)
-
-
-def fit(task: pl.LightningModule, processes: int, *callbacks: pl.Callback, data=None) -> None:
+def fit(task: pl.LightningModule, processes: int, *callbacks: pl.Callback) -> None:
     trainer = pl.Trainer(
         accelerator="cpu", devices=processes, strategy=strategy(processes, 1), precision="64-true",
         max_steps=STEPS, max_epochs=-1, callbacks=[WarmupCosine(warmup_steps=2), *callbacks], logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, gradient_clip_val=1.0,
         num_sanity_val_steps=0, check_val_every_n_epoch=None, val_check_interval=1000, use_distributed_sampler=False,
     )  # fmt: skip
-    trainer.fit(task, TrainingData(data or MemorySplits(), batch_size=BATCH, seed=3))
+    trainer.fit(task, TrainingData(MemorySplits(), batch_size=BATCH, seed=3))
 
 
 def trained(kind: str, weights: Path, processes: int) -> pl.LightningModule:
@@ -49,10 +41,6 @@ def trained(kind: str, weights: Path, processes: int) -> pl.LightningModule:
     if kind == "target":
         task = target_task(weights)
         fit(task, processes)
-        return task
-    if kind == "latents":
-        task = latent_task()
-        fit(task, processes, data=LatentSplits())
         return task
     task = drafter_task(tiny_target(weights))
     if kind == "drafter":
@@ -86,7 +74,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     weights, results = map(Path, sys.argv[1:])
     rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    for kind in ("target", "drafter", "latents", "sharded"):
+    for kind in ("target", "drafter", "sharded"):
         task = trained(kind, weights, processes)
         if rank == processes - 1:  # the last: the first one's weights are broadcast at the start
             torch.save(task.state_dict(), results / f"{kind}-{processes}.pt")

@@ -2,15 +2,12 @@
 
 from functools import partial
 
-import pytest
 import torch
 import torch.nn.functional as F
-from support.tiny_latents import PROMPTS, tiny_latent_target
 from support.tiny_tasks import MemorySplits, drafter_task
 from torch import Tensor
 
 from lantern.models.llamagen.tokenizer import Quantizer
-from lantern.training.drafter.latent_drafter_task import LatentDrafterTask
 from lantern.training.drafter.losses import CrossEntropy
 from lantern.training.drafter.teacher_forcing import site_losses
 
@@ -67,25 +64,3 @@ def test_the_laws_of_lessons_and_validation_are_those_of_decoding(target):
         assert not torch.equal(laws.p(slice(None), roots), expected[0])  # the head itself would round
         for own, exact in zip(found(), expected, strict=True):
             assert torch.equal(own, exact)
-
-
-@pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
-@torch.no_grad()
-def test_the_drafter_of_latents_is_taught_and_validated_by_the_target_of_decoding(cfg_scale):
-    """Catches features, embeddings and tokens of the diffusion head in half precision."""
-    target = tiny_latent_target(cfg_scale)
-    target.transformer.float()
-    task = LatentDrafterTask(target, 1e-2, 1e-2, 0.0, depth=2, validation_depth=3, seed=0)
-    latents = torch.randn(4, 16, 4, generator=torch.Generator().manual_seed(1))
-    batch = {"tokens": latents, "caption": PROMPTS[:4]}
-    pairs = task._pairs(batch)
-    passes = task._passes(pairs, 3)
-
-    def overlaps() -> Tensor:
-        return task._overlaps(pairs, passes, torch.Generator().manual_seed(2))
-
-    with autocast():
-        taught, validated = task._pairs(batch), overlaps()
-    for own, expected in zip(taught, pairs, strict=True):
-        assert torch.equal(own, expected)
-    assert torch.equal(validated, overlaps())

@@ -15,7 +15,7 @@ from lantern.errors import LanternError
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter.losses import Race
 from lantern.training.optimizers import muon_with_adamw
-from lantern.training.run.checks import check_overrides, check_settings, data_hash
+from lantern.training.run.checks import check_settings, data_hash
 from lantern.training.run.schedule import WarmupCosine
 from lantern.training.tables import tokens
 from tools.miniature import write_captioned_scenes
@@ -48,7 +48,7 @@ def test_a_part_refuses_what_is_out_of_its_range(name, make):
 @pytest.mark.parametrize(("given", "said"), [
     ("data=imagefolder", r"^data\.folder has no value"),
     ("task=target features=disk", "task=target reads none; leave them out"),
-    ("task=drafter_continuous model=llamagen", "for a model of latents, .* or task=drafter$"),
+    ("task=target_continuous model=llamagen", "for a model of latents, .* or task=target$"),
     ("task=target model=emu3", r"tokenizer in this program's layout, .* leave model= out"),
     ("task=critic callbacks=sharded_target", "task=critic has none; leave it out"),
     ("+captions=disk", r"\+captions=disk .*features=on_the_fly"),
@@ -57,15 +57,6 @@ def test_settings_that_exclude_each_other_are_named_before_anything_is_built(giv
     """Catches tracebacks about interpolations or of constructors, some of them once all tables are made."""
     with pytest.raises(LanternError, match=said):
         check_settings(composed("train", *given.split()))
-
-
-@pytest.mark.parametrize("given", ["drafter=parallel", "distil.depth=3", "drafter/training@distil=parallel"])
-def test_what_the_task_for_latents_does_not_take_is_named(given):
-    """Catches an EAGLE drafter of two passes that was asked to be another."""
-    with pytest.raises(LanternError, match=rf"^{re.escape(given)} is for drafters of codes, .* task\.depth="):
-        check_overrides(["task=drafter_continuous", given], "drafter_continuous")
-    check_overrides([given], "drafter")
-    check_overrides(["drafter=eagle", "task.depth=3", "seed=1"], "drafter_continuous")
 
 
 def test_the_hash_of_the_data_is_that_of_its_captions():

@@ -40,22 +40,7 @@ class DrafterPairs(NamedTuple):
     features: Tensor  # [B R, T, D] target features at the tokens' positions: the regression targets
 
 
-class NetworkTask(pl.LightningModule):
-    """Trains `network`, a drafter of the kind `student` on the frozen `target`."""
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return muon_with_adamw(self.network, matrices(self.network), self.lr, self.muon_lr, self.weight_decay)
-
-    def on_save_checkpoint(self, checkpoint: dict) -> None:
-        """Adds what makes a drafter of the weights: lantern.drafters.loading reads it from this file alone."""
-        checkpoint[DESCRIPTION] = describe(self.network, self.student, self.target)
-
-    def export(self, folder: Path) -> None:
-        """Writes the drafter in the format of lantern.drafters.loading."""
-        save_weights(folder, self.network.state_dict(), describe(self.network, self.student, self.target))
-
-
-class DrafterTask(NetworkTask):
+class DrafterTask(pl.LightningModule):
     """Batches: {"tokens": [B, L], "caption": B captions}, optionally with cached "features" [B, R, P + L - 1, F]; of
     validation also with "noise_seed" [B], of the shared noise under which the target drew the images."""
 
@@ -66,7 +51,9 @@ class DrafterTask(NetworkTask):
         """student: the kind of drafter, EAGLE by default; start_from: a drafter checkpoint to train further."""
         super().__init__()
         if has_latents(target):
-            raise LanternError("task=drafter is for codes, this model has latents; give task=drafter_continuous")
+            raise LanternError(
+                "drafters are trained for codes, this model has latents; drafter=latent_jacobi is untrained"
+            )
         if validation_depth < 1:
             raise LanternError(f"distil.validation_depth={validation_depth} is out of range; give 1 at least")
         if max(recipe.depth, validation_depth) >= target.num_tokens:
@@ -112,6 +99,17 @@ class DrafterTask(NetworkTask):
                 "was trained by"
             )
         return network
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return muon_with_adamw(self.network, matrices(self.network), self.lr, self.muon_lr, self.weight_decay)
+
+    def on_save_checkpoint(self, checkpoint: dict) -> None:
+        """Adds what makes a drafter of the weights: lantern.drafters.loading reads it from this file alone."""
+        checkpoint[DESCRIPTION] = describe(self.network, self.student, self.target)
+
+    def export(self, folder: Path) -> None:
+        """Writes the drafter in the format of lantern.drafters.loading."""
+        save_weights(folder, self.network.state_dict(), describe(self.network, self.student, self.target))
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         recipe, pairs = self.recipe, self._pairs(batch)

@@ -1,7 +1,6 @@
 """Checks of a training before anything is built: settings that exclude each other, and captions that a target does not
 read, before images are encoded for hours."""
 
-import re
 from collections.abc import Mapping, Sequence
 
 import pytorch_lightning as pl
@@ -13,32 +12,21 @@ from lantern.errors import LanternError, is_number, is_whole, no_value
 from lantern.identity import digest
 
 CAPTIONS = "training captions"  # among the hashes of what a run has read
-OF_CODES = re.compile(r"[+~]*(distil[.@=]|drafter/training|drafter=(?!eagle$))")  # overrides of task=drafter alone
 
 
 def check_settings(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
     """Refuses settings that no training works with; the range of a part's own settings is left to its constructor.
     overrides: those of the command."""
-    check_overrides(overrides, cfg.task_name)
-    _check_trainer(cfg)
-    _check_model(cfg)
-    _check_tables(cfg)
-    if missing := sorted(OmegaConf.missing_keys(cfg.data)):  # by the name under which the user gives it
-        raise LanternError(no_value(missing[0]))
-
-
-def check_overrides(overrides: Sequence[str], task_name: str) -> None:
-    """Refuses settings that only evaluation reads, or another task."""
     if ignored := [given for given in overrides if given.startswith("drafter.")]:
         raise LanternError(
             f"{ignored[0]} says what evaluate.py drafts with; to train a drafter further give task.start_from=…, for "
             "its sizes distil.…"
         )
-    if task_name == "drafter_continuous" and (ignored := list(filter(OF_CODES.match, overrides))):
-        raise LanternError(
-            f"{ignored[0]} is for drafters of codes, task=drafter_continuous trains EAGLE's layer on latents; leave it "
-            "out, and give its passes as task.depth=… and task.validation_depth=…"
-        )
+    _check_trainer(cfg)
+    _check_model(cfg)
+    _check_tables(cfg)
+    if missing := sorted(OmegaConf.missing_keys(cfg.data)):  # by the name under which the user gives it
+        raise LanternError(no_value(missing[0]))
 
 
 def _check_trainer(cfg: DictConfig) -> None:
@@ -65,10 +53,10 @@ def _check_model(cfg: DictConfig) -> None:
     base, task = cfg.model.get("base"), cfg.task_name
     if task == "target" and base:
         raise LanternError(f"this model has latents and stands on {base}; to train it give task=target_continuous")
-    if task.endswith("_continuous") and not base:
+    if task == "target_continuous" and not base:
         raise LanternError(
-            f"task={task} is for a model of latents, this one has codes; give model=scenes_continuous, or "
-            f"task={task.removesuffix('_continuous')}"
+            "task=target_continuous is for a model of latents, this one has codes; give model=scenes_continuous, or "
+            "task=target"
         )
     asked = OmegaConf.to_container(cfg.task, resolve=False).values()
     if "${model.tokenizer}" in asked and not isinstance(cfg.model.get("tokenizer"), str):
