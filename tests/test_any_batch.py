@@ -15,7 +15,6 @@ from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.jacobi.branches import BranchingJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
@@ -97,9 +96,6 @@ METHODS = {
     ),
     "sjd_pac": (
         lambda target: ProactiveJacobi(target, 5, 2, 2, Nearest(), redraw_coupled, SAMPLING), SharedNoise(), None,
-    ),
-    "branching_jacobi": (
-        lambda target: BranchingJacobi(target, 5, 6, Nearest(), redraw_coupled, SAMPLING), SharedNoise(), None,
     ),
     "refined_jacobi": (partial(refined, 5, 2, 0), SharedNoise(), None),
     "refined_branches": (partial(refined, 5, 1, 6), SharedNoise(), None),

@@ -12,7 +12,6 @@ from torch import Tensor
 from lantern.acceptance.exact import Exact
 from lantern.drafters.eagle.feature_drafter import layered
 from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
-from lantern.drafters.jacobi.branches import BranchingJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
@@ -106,7 +105,6 @@ WINDOWS = {
     "jacobi": partial(Jacobi, length=4, start=Nearest(), redraw=redraw_coupled),
     "jacobi, left": partial(Jacobi, length=4, start=Left(), redraw=redraw_coupled),
     "sjd_pac": partial(ProactiveJacobi, length=4, levels=2, width=3, start=Nearest(), redraw=redraw_coupled),
-    "branching_jacobi": partial(BranchingJacobi, length=4, branches=3, start=Nearest(), redraw=redraw_coupled),
 }
 TREES = {
     "chain": chain(3),

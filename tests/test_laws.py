@@ -11,7 +11,6 @@ from lantern.acceptance.exact import Exact
 from lantern.acceptance.gsd import GSD
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
-from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.vvs import VVS
 from lantern.continuous.gaussian_ratio import GaussianRatio
@@ -50,7 +49,6 @@ RULES = {
 }
 EXACT_SETTINGS = {  # of rules that relax otherwise
     "tv_budget": lambda codebook: TvBudget(eps=0.0),
-    "transport": lambda codebook: Transport(codebook, k=2, eps=0.0),
     "cool_sd": lambda codebook: CoolSD(delta=0.8, nu=0.5, mu=0.0),
     "entropy_aware": lambda codebook: EntropyAware(alpha=3.0, beta=0.0),
     "gsd": lambda codebook: GSD(codebook, g=1, max_gap=1.0, max_distance=9.0),

@@ -13,10 +13,11 @@ class Beam:
 
     def __init__(self, roots: Tensor, width: int) -> None:
         """width: children per node and nodes per level, at most."""
-        self.width, self._candidates, self._expanded = width, Candidates(roots), 0
-        self.tokens = roots[:, None]
+        self.width, self._expanded, self.tokens = width, 0, roots[:, None]
         self._nodes, self.expansions = torch.zeros_like(self.tokens), torch.full_like(self.tokens, -1)
         self.score = torch.zeros_like(self.tokens, dtype=torch.float32)
+        root = self.tokens, self.expansions, torch.full_like(self.score, torch.inf)
+        self._grown = [root]  # all nodes so far, level by level: tokens, parents and scores, each [B, n]
 
     def grow(self, log_chance: Tensor, is_lost: Tensor | None = None) -> None:
         """Adds one level. log_chance [B, W, V] scores the children of each node; is_lost, broadcast to [B, W, width],
@@ -24,7 +25,9 @@ class Beam:
         best = log_chance.topk(self.width, dim=-1)
         score = (self.score[..., None] + best.values).nan_to_num(-torch.inf, neginf=-torch.inf)  # NaN would sort first
         score = score if is_lost is None else score.masked_fill(is_lost, -torch.inf)
-        first = self._candidates.add(best.indices, score, self._nodes)
+        first = sum(tokens.shape[1] for tokens, _, _ in self._grown)
+        parents = self._nodes[..., None].expand_as(best.indices)
+        self._grown.append((best.indices.flatten(1), parents.flatten(1), score.flatten(1)))
         top = score.flatten(1).topk(min(self.width, score[0].numel()), dim=1)
         self.score, self._nodes = top.values, first + top.indices
         self.tokens = best.indices.flatten(1).gather(1, top.indices)
@@ -36,34 +39,11 @@ class Beam:
         self.score = self.score.masked_fill(is_dropped, -torch.inf)
 
     def tree(self, total: int) -> DraftTree:
-        """The root and the `total` likeliest nodes, best first."""
-        return self._candidates.keep_best(total, self.width)
-
-
-class Candidates:
-    """All nodes grown so far, the root first."""
-
-    def __init__(self, roots: Tensor) -> None:
-        self.tokens, self.parents = [roots[:, None]], [torch.full_like(roots, -1)[:, None]]
-        self.scores = [torch.full_like(roots, torch.inf, dtype=torch.float32)[:, None]]
-        self.count = 1
-
-    def add(self, tokens: Tensor, scores: Tensor, parents: Tensor) -> int:
-        """tokens, scores [B, W, children]; parents [B, W]. Returns the index of the first new node."""
-        first = self.count
-        self.tokens.append(tokens.flatten(1))
-        self.scores.append(scores.flatten(1))
-        self.parents.append(parents[..., None].expand_as(tokens).flatten(1))
-        self.count += self.tokens[-1].shape[1]
-        return first
-
-    def keep_best(self, total: int, width: int) -> DraftTree:
-        """The root and the best `total` nodes, best first; the first n of them are the tree of n nodes.
+        """The root and the `total` likeliest nodes, best first; the first n of them are the tree of n nodes.
 
         Scores never rise along a path and the sort is stable, so parents are kept and precede their children.
-        width: children per node, at most.
         """
-        tokens, parents, scores = torch.cat(self.tokens, 1), torch.cat(self.parents, 1), torch.cat(self.scores, 1)
+        tokens, parents, scores = (torch.cat(part, 1) for part in zip(*self._grown, strict=True))
         order = scores.sort(dim=1, descending=True, stable=True).indices[:, : total + 1]
         position = torch.zeros_like(parents).scatter(
             1, order, torch.arange(order.shape[1], device=order.device).repeat(len(order), 1)
@@ -71,4 +51,4 @@ class Candidates:
         parent = parents.gather(1, order)
         renumbered = torch.where(parent < 0, -1, position.gather(1, parent.clamp(min=0)))
         lost = scores.gather(1, order) == -torch.inf
-        return DraftTree(tokens.gather(1, order), renumbered.masked_fill(lost, PADDING), width=width)
+        return DraftTree(tokens.gather(1, order), renumbered.masked_fill(lost, PADDING), width=self.width)

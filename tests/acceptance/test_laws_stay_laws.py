@@ -20,7 +20,6 @@ from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.lantern_pp_released import LanternPPReleased
 from lantern.acceptance.lantern_released import LanternReleased
-from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
@@ -48,12 +47,11 @@ def random_law(size: int, spread: float, dtype: torch.dtype, generator: torch.Ge
 def rules(size: int) -> list:
     codebook = torch.randn(size, 3, generator=torch.Generator().manual_seed(0))
     few = min(8, size - 1)
-    made = [
+    return [
         Exact(), TvBudget(0.05), TvBudget(0.4), CoolSD(1.5, 0.2, 0.0), EntropyAware(2.0, 1.0), VVS(1),
         Typical(0.3, 0.09), GSD(codebook, few, 0.2, 4.0), Lantern(codebook, few, 0.2), LanternPP(codebook, few, 3.0),
         LanternReleased(codebook, few, 0.2), LanternPPReleased(codebook, few, 3.0),
     ]  # fmt: skip
-    return [*made, Transport(codebook, few, 0.05), Transport(codebook, few, 0.4)]
 
 
 def check_law(name: str, law: Tensor, like: Tensor) -> None:

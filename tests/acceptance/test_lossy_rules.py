@@ -17,7 +17,6 @@ from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.lantern_pp_released import LanternPPReleased
 from lantern.acceptance.lantern_released import LanternReleased
-from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
@@ -240,7 +239,6 @@ TOY_TV = {
     "entropy_aware": (EntropyAware(3.0, 1.0), 0.0774, 0.0839),
     "vvs": (VVS(1), 0.4738, 0.4738),
     "tv_budget": (TvBudget(0.1), 0.0969, 0.0969),
-    "transport": (Transport(CODEBOOK, 3, 0.1), 0.0985, 0.0985),
 }
 
 
@@ -268,8 +266,6 @@ def test_what_a_lossy_rule_costs_on_toy_laws_is_what_is_stated(name):
         (Lantern, (CODEBOOK, 4, float("nan")), "delta=nan"),
         (LanternPP, (CODEBOOK, 4, 0.99), "lam=0.99"),
         (TvBudget, (1.1,), "eps=1.1"),
-        (Transport, (CODEBOOK, 2, -1), "eps=-1"),
-        (Transport, (torch.ones(5, 2), 2, 0.1), "transport"),
         (CoolSD, (1e39, 0.7, 0), r"delta=1e\+39"),
         (EntropyAware, (1e-46, 1), "alpha=1e-46"),
         (GSD, (CODEBOOK, 2, 0.1, float("nan")), "max_distance=nan"),

@@ -13,7 +13,6 @@ from lantern.acceptance.exact import Exact
 from lantern.acceptance.gsd import GSD
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
-from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
@@ -40,7 +39,6 @@ RULES = [
     Lantern(CODEBOOK, 3, 0.25),
     LanternPP(CODEBOOK, 3, 2.5),
     TvBudget(0.2),
-    Transport(CODEBOOK, 3, 0.3),
     CoolSD(1.3, 0.1, 0.0),
     EntropyAware(1.0, 0.5),
     GSD(CODEBOOK, 3, 0.5, 9.0),

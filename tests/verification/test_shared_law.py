@@ -11,7 +11,6 @@ from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.entropy_aware import EntropyAware
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.gsd import GSD
-from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
@@ -29,7 +28,7 @@ from lantern.verification.shared_noise import SharedNoise
 
 CODEBOOK = torch.randn(CODES, 3, generator=torch.Generator().manual_seed(5))
 TREE = StaticTree([[0], [1], [0, 0], [1, 0], [0, 0, 0]])
-LAWS = [TvBudget(0.2), Transport(CODEBOOK, 3, 0.3), CoolSD(1.5, 0.7, 0.0), EntropyAware(2.0, 1.0), VVS(1)]
+LAWS = [TvBudget(0.2), CoolSD(1.5, 0.7, 0.0), EntropyAware(2.0, 1.0), VVS(1)]
 
 
 def by_name(rule) -> str:

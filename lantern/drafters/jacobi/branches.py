@@ -5,13 +5,10 @@ own tokens; candidates are ranked by the estimated probability that the target f
 import torch
 from torch import Tensor
 
-from lantern.drafters.jacobi.jacobi import Jacobi
-from lantern.drafters.jacobi.window import KIND, Redraw, Start, require_picks
 from lantern.errors import LanternError, check_whole
 from lantern.noise import PICK_SPREAD
 from lantern.runtime.memory import check_nodes
-from lantern.sampling import Sampling
-from lantern.types import PADDING, DraftTree, Proposals, Target, TreeLabel
+from lantern.types import PADDING, DraftTree
 
 MAX_RANKS = 4  # codes considered at each position, the picked one included
 SETTLED_FACTOR = 2.0  # on log-probability gaps at positions whose context is unchanged since the last pass
@@ -72,24 +69,3 @@ class Branches:
         log_reach = -gaps.exp().sum(-1).log1p().cumsum(-1)  # [B, W] of the window's own nodes
         merit = gaps[..., None] + (log_reach[:, None, None] - self._cost)  # [B, start, rank, end]
         return merit.flatten(1).topk(self.count).indices.sort(-1).values
-
-
-class BranchingJacobi(Jacobi):
-    """A training-free window with side branches, for devices with cheap nodes. Implements lantern.types.Drafter, for
-    shared noise."""
-
-    def __init__(
-        self, target: Target, length: int, branches: int, start: Start, redraw: Redraw, sampling: Sampling,
-        name: str = "branching_jacobi",
-    ) -> None:  # fmt: skip
-        """length: of the window, in tokens; branches: nodes beside it."""
-        super().__init__(target, length, start, redraw, sampling, name)
-        self._branches = Branches(length, branches, target.vocab_size, target.codebook.device)
-        self.tree, self.num_nodes = TreeLabel(f"window_{length}+{branches}", KIND), length + 1 + branches
-
-    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
-        proposals = require_picks(proposals, self.name)
-        if not self._branches.count:
-            return super().draft(roots, tokens_left, proposals)
-        self.window.guess(roots, proposals)
-        return self._branches.tree(roots, tokens_left, *proposals.gumbel_topk(self.window.laws, self._branches.ranks))

@@ -17,7 +17,7 @@ from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
 from lantern.drafters.jacobi.branches import Branches
 from lantern.drafters.jacobi.jacobi import cut_chain
-from lantern.drafters.jacobi.window import KIND, PickingProposals, StaleNodeLookup, require_picks
+from lantern.drafters.jacobi.window import KIND, PickingProposals, require_picks, stale_nodes
 from lantern.drafters.loading import eagle_layer
 from lantern.engine.graphs import Outputs
 from lantern.errors import LanternError, check_whole
@@ -49,7 +49,6 @@ class RefinedJacobi(FeatureDrafter):
         self._layer, self.passes, self.share = FusedEagle(network, target.embed_weight), passes, share
         self._branches = Branches(length, branches, target.vocab_size, target.codebook.device)
         self.num_nodes, self.depth = length + 1 + branches, length
-        self._stale_nodes = StaleNodeLookup(length)
         tree = TreeLabel(f"refined_{length}+{branches}" if branches else f"refined_{length}", KIND)
         super().__init__(network, self._layer, target, tree, sampling, weights_hash, length + 1, ahead=length)
 
@@ -138,7 +137,7 @@ class RefinedJacobi(FeatureDrafter):
         self.pairs.observe(tree, kinds[-1], verdict)
         if verdict.picks is None:
             raise LanternError(f"drafter={self.name} needs the picks at all nodes; use verification=shared_noise")
-        behind, self._seen = self._stale_nodes(tree, verdict)
+        behind, self._seen = stale_nodes(tree, verdict, self.depth)
         rows = torch.arange(len(behind), device=behind.device)[:, None]
         self._stale = kinds.transpose(2, 3)[:, rows, behind].transpose(2, 3)
         self._read, self._picks = tree.tokens.gather(1, behind), verdict.picks.gather(1, behind)

@@ -10,7 +10,7 @@ from torch import Tensor
 from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Forward, Proposals, Target, TreeTopology, Verdict
+from lantern.types import DraftTree, Forward, Proposals, Target, Verdict
 
 
 class Guess(NamedTuple):
@@ -100,7 +100,7 @@ class Window:
         if start is None:
             raise LanternError("drafter.start=null is no way to start; leave it out for the default")
         self.length, self._target, self._start, self._redraw = length, target, start, redraw
-        self._stale_nodes, self._sampling = StaleNodeLookup(length), sampling
+        self._sampling = sampling
         self._reads_image = getattr(start, "reads_image", False)
 
     def allocate(self, batch_size: int) -> None:
@@ -132,7 +132,7 @@ class Window:
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the laws in probs [B, N, V] of the positions behind the verdict's token, and their guesses."""
-        nodes, self._seen = self._stale_nodes(tree, verdict)
+        nodes, self._seen = stale_nodes(tree, verdict, self.length)
         if self._reads_image:  # what lies behind the accepted tokens is written over before it is read
             places = self._root[:, None] + torch.arange(verdict.path.shape[1], device=nodes.device)
             self._image.scatter_(1, places, tree.tokens.gather(1, verdict.path.clamp(min=0)))
@@ -151,45 +151,21 @@ class Window:
         self._former = Guess(former.tokens[rows], None if former.laws is None else former.laws[rows])
 
 
-class StaleNodeLookup:
-    """stale_nodes for `length` positions, tabulated for a topology and looked up by the accepted leaf."""
-
-    def __init__(self, length: int) -> None:
-        self._length = length
-        self._tables: dict[TreeTopology, tuple[Tensor, Tensor]] = {}
-
-    def __call__(self, tree: DraftTree, verdict: Verdict) -> tuple[Tensor, Tensor]:
-        if not tree.topology:
-            return stale_nodes(tree, verdict, self._length)
-        if tree.topology not in self._tables:
-            self._tables[tree.topology] = self._table(tree.topology, tree.tokens)
-        leaf = verdict.path.gather(1, verdict.accepted[:, None])[:, 0]
-        nodes, seen = self._tables[tree.topology]
-        return nodes[leaf], seen[leaf]
-
-    def _table(self, topology: TreeTopology, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """By accepted leaf; of a chain, which may be long, without comparing all nodes with all others."""
-        size = len(topology.parents)
-        if topology.width < 2:
-            leaf, behind = (torch.arange(count, device=tokens.device) for count in (size, self._length))
-            nodes = (leaf[:, None] + 1 + behind).clamp(max=size - 1)
-            return nodes, (size - 1 - leaf).clamp(max=self._length)
-        every = Verdict(topology.paths, topology.depths, topology.depths)
-        return stale_nodes(topology.tree(tokens[:1].expand(size, -1)), every, self._length)
-
-
 def stale_nodes(tree: DraftTree, verdict: Verdict, length: int) -> tuple[Tensor, Tensor]:
     """For each position behind the verdict's token the node [B, length] with its stale law: the node at its depth that
     shares most of the accepted path, the first among equals; and how many positions [B] have one. The others repeat the
     last of these nodes, or the accepted leaf."""
     batch, size = tree.tokens.shape
-    rows, index = torch.arange(batch, device=tree.tokens.device), torch.arange(size, device=tree.tokens.device)
+    ahead = torch.arange(1, length + 1, device=tree.tokens.device)
+    wanted = verdict.accepted[:, None] + ahead
+    if tree.topology and tree.topology.width < 2:  # a chain, which may be long: no node is compared with all others
+        return wanted.clamp(max=size - 1), (size - 1 - verdict.accepted).clamp(max=length)
+    rows, index = torch.arange(batch, device=ahead.device), torch.arange(size, device=ahead.device)
     leaf = verdict.path[rows, verdict.accepted]
     shared = (tree.ancestors & tree.ancestors[rows, leaf][:, None]).sum(-1)  # [B, N]
     merit = (shared * size + (size - 1 - index)).masked_fill(tree.is_padding, -1)
-    wanted = verdict.accepted[:, None] + 1 + torch.arange(length, device=index.device)
     at_depth = tree.depths[:, None] == wanted[..., None]  # [B, length, N]
     best = merit[:, None].masked_fill(~at_depth, -1).max(-1)
     seen = (best.values >= 0).sum(1)
     nodes = torch.cat([leaf[:, None], best.indices], 1)  # the accepted leaf if there is no other
-    return nodes.gather(1, torch.minimum(torch.arange(1, length + 1, device=index.device), seen[:, None])), seen
+    return nodes.gather(1, torch.minimum(ahead, seen[:, None])), seen

@@ -10,10 +10,8 @@ from support.toy import decode, plain_tokens, tiny_target
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
-from lantern.drafters.jacobi.branches import COST_PER_FOLLOWER, SETTLED_FACTOR, Branches, BranchingJacobi
-from lantern.drafters.jacobi.jacobi import redraw_coupled
+from lantern.drafters.jacobi.branches import COST_PER_FOLLOWER, SETTLED_FACTOR, Branches
 from lantern.drafters.jacobi.refined import RefinedJacobi
-from lantern.drafters.jacobi.starts import Nearest
 from lantern.errors import LanternError
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.noise import gumbel_argmax, gumbel_topk
@@ -100,17 +98,12 @@ def refined(target: LlamaGenTarget, sampling: Sampling, branches: int) -> Refine
     return tiny_refined(target, sampling, 1, 6, branches)
 
 
-def untrained(target: LlamaGenTarget, sampling: Sampling, branches: int) -> BranchingJacobi:
-    return BranchingJacobi(target, 6, branches, Nearest(), redraw_coupled, sampling)
-
-
-@pytest.mark.parametrize("window", [refined, untrained])
 @pytest.mark.parametrize("branches", [1, 5, 18])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=2)], ids=["sampled", "greedy", "top_k"])
-def test_a_branching_window_decodes_the_tokens_of_plain_decoding(sampling, branches, window):
+def test_a_branching_window_decodes_the_tokens_of_plain_decoding(sampling, branches):
     """Catches accepted branches whose cache entries stay where they are, and codes without probability in the way."""
     target = tiny_target()
-    alone, beside = (decode(target, window(target, sampling, count), sampling, 3) for count in (0, branches))
+    alone, beside = (decode(target, refined(target, sampling, count), sampling, 3) for count in (0, branches))
     assert torch.equal(alone.tokens, plain_tokens(sampling))
     assert torch.equal(beside.tokens, plain_tokens(sampling))
     # few may be of no use to so few images
@@ -131,7 +124,7 @@ def test_a_relaxed_rule_commits_more_along_branches():
 def test_a_verification_that_asks_for_laws_is_rejected_in_one_sentence(verification, rule):
     """Catches guesses judged as if they were draws from a law, and a remedy that is set already."""
     target, sampling = tiny_target(), Sampling()
-    for drafter in (untrained(target, sampling, 3), refined(target, sampling, 0)):
+    for drafter in (refined(target, sampling, 3), refined(target, sampling, 0)):
         with pytest.raises(LanternError, match="verification=shared_noise and a rule without a committed law of its"):
             decode(target, drafter, sampling, 1, verification, rule)
 

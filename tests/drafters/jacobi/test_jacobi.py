@@ -208,14 +208,12 @@ def test_a_window_that_cannot_be_drafted_is_one_clear_error():
 
 
 @pytest.mark.parametrize("parents", [(-1, 0, 0, 1, 1, 3, 5, 6), tuple(range(-1, 7)), tuple(range(-1, 2)), (-1,)])
-def test_what_a_form_leaves_behind_is_looked_up(parents):
-    """Catches a table by another node than the accepted leaf, rows that are given one another's laws, and a chain
-    (without a table) that is longer or shorter than the window."""
+def test_a_chain_leaves_behind_what_any_tree_of_its_form_would(parents):
+    """Catches a chain's shorter way where the chain is longer or shorter than the window, and its use on trees."""
     generator = torch.Generator().manual_seed(4)
     topology = TreeTopology.of(parents, torch.device("cpu"))
     tree = topology.tree(torch.zeros(6, len(parents), dtype=torch.long))
-    window = Window(5, tiny_target(), Nearest(), redraw_coupled, Sampling())
     for _ in range(5):
         verdict = random_verdict(generator, tree)
         expected = stale_nodes(DraftTree(tree.tokens, tree.parents), verdict, 5)
-        assert all(torch.equal(*parts) for parts in zip(window._stale_nodes(tree, verdict), expected, strict=True))
+        assert all(torch.equal(*parts) for parts in zip(stale_nodes(tree, verdict, 5), expected, strict=True))
