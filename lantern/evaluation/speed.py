@@ -1,6 +1,5 @@
 """Speed figures of result rows, computed from the lines of prompts.jsonl, which contender.py measures."""
 
-import time
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -107,21 +106,9 @@ def over_floor(target: Target, ms: float, batch_size: int = 1) -> float:
 @lru_cache
 def copy_bandwidth(device: torch.device, num_bytes: int = 1 << 28, repeats: int = 5) -> float:
     """Bytes a second, read plus written, of the fastest of a few large copies."""
-    source = torch.ones(num_bytes, dtype=torch.uint8, device=device)
-    sink, count = torch.empty_like(source), COPIES.get(device.type, 1)
-    seconds = [_time_copies(source, sink, count) for _ in range(repeats + 1)][1:]  # the first one maps the pages
-    return 2 * num_bytes * count / min(seconds)
+    from torch.utils.benchmark import Timer  # which waits for the device
 
-
-def _time_copies(source: torch.Tensor, sink: torch.Tensor, count: int) -> float:
-    _wait(source.device)
-    start = time.perf_counter()
-    for _ in range(count):
-        sink.copy_(source)
-    _wait(source.device)
-    return time.perf_counter() - start
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    source, count = torch.ones(num_bytes, dtype=torch.uint8, device=device), COPIES.get(device.type, 1)
+    copies = {"source": source, "sink": torch.empty_like(source)}
+    timer = Timer("sink.copy_(source)", globals=copies, num_threads=torch.get_num_threads())
+    return 2 * num_bytes / min(timer.timeit(count).mean for _ in range(repeats))

@@ -3,7 +3,6 @@ set of trees at several batch sizes, beside the time of reading the weights and 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
@@ -19,10 +18,9 @@ from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms, tokens_per_step
 from lantern.pipeline import PipelineFactory
 from lantern.tuning.auto import AutoTree, resolve_tree
-from lantern.types import DraftTree, Generation, Target, TreePolicy, TreeTopology, Verdict
+from lantern.types import DraftTree, Generation, Target, TreePolicy, Verdict
 
 PASS_REPEATS = 30
-LOOP_REPEATS = 8
 BATCHES_PER_CALL = 2  # images of a call over the batch size, so that rows that finish early are refilled
 
 
@@ -66,9 +64,6 @@ class Benchmark:
         over_read = over_floor(
             target, step_ms([g.latency_s for g in plain], [len(g.rounds) for g in plain]), batch_size
         )
-        over_bare = None
-        if batch_size == 1:
-            over_bare = over_bare_loop(target, *parts[0].prompts, partial(decoders[0], *calls[0]))
         return [
             {"batch": batch_size, "tree": name, "is": pipeline(trees[name]).describe()["tree"]}
             | throughput_row(target, own, batch_size)
@@ -76,7 +71,6 @@ class Benchmark:
                 "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in own),
                 "ar_over_floor": over_read,
                 **graph_counts(target),
-                "ar_over_bare_loop": over_bare,
             }
             for name, own in made.items()
         ]
@@ -125,23 +119,6 @@ def _pass_ms(target: Target, size: int, prompt: str, clock: Callable[[], float])
         float(target.verify(tree).logits[0, -1, 0])  # waits for the device
         times.append(1e3 * (clock() - start))
     return median(times)
-
-
-def over_bare_loop(target: Target, prompt: str, decode: Callable[[], Generation]) -> float:
-    """Time of plain decoding over that of a bare loop of the same passes on the same cache, median of repeats."""
-    tokens = target.empty_tokens(1, 1)
-    root = TreeTopology.chain(0, tokens.device).tree(tokens)  # as plain decoding's, whose recorded passes are replayed
-    times: list[tuple[float, float]] = []
-    for _ in range(LOOP_REPEATS):
-        decoded = decode().latency_s
-        target.allocate(1, 1)
-        start = perf_counter()
-        target.prefill([prompt], torch.arange(1))
-        for _ in range(target.num_tokens - 1):
-            float(target.verify(root).logits[0, 0, 0])
-            target.commit(verdict_of_all(root))
-        times.append((decoded, perf_counter() - start))
-    return median(decoded / bare for decoded, bare in times)
 
 
 def chain_of(target: Target, size: int) -> DraftTree:

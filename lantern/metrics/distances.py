@@ -103,11 +103,6 @@ def prompt_labels(prompts: Sequence[str], num_references: int) -> tuple[Tensor, 
     return labels, labels[torch.arange(num_references) % len(labels)]
 
 
-def kernel_distance(generated: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> float:
-    everyone, all_real = (torch.ones(1, len(side), dtype=torch.bool) for side in (generated, real))
-    return float(kernel_distances(generated, everyone, real, all_real, labels, real_labels))
-
-
 def kernel_moves(
     pair: Tensor, sides: Sequence[Tensor], real: Tensor, labels: Tensor, real_labels: Tensor
 ) -> list[float]:

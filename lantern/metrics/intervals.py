@@ -91,15 +91,8 @@ def jackknife(statistic: Callable[[np.ndarray], float], groups: np.ndarray) -> I
     """Of a statistic of kept indices, by leaving out one group at a time (Quenouille, 1956). Errs on the wide side, but
     for few images of which odd ones are rare: the Fréchet distance of 8 simulated ones is covered 46 times in 100, of
     24 69 times, of 64 93 times."""
-    (found,) = jackknives(lambda kept: (statistic(kept),), groups)
-    return found
-
-
-def jackknives(statistics: Callable[[np.ndarray], Sequence[float]], groups: np.ndarray) -> list[Interval]:
-    """jackknife of several statistics that are computed together."""
-    count = int(groups.max()) + 1
-    left = np.array([statistics(np.flatnonzero(groups != group)) for group in range(count)])  # [G, statistics]
-    return [left_out_interval(*found) for found in zip(statistics(np.arange(len(groups))), left.T, strict=True)]
+    left = np.array([statistic(np.flatnonzero(groups != group)) for group in range(int(groups.max()) + 1)])
+    return left_out_interval(statistic(np.arange(len(groups))), left)
 
 
 def left_out_interval(value: float, left: np.ndarray) -> Interval:

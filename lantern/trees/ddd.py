@@ -1,5 +1,5 @@
 """Dynamic depth decoding (2409.00142): EAGLE-2's beam stops at the first checked level whose confidence H, logsumexp of
-its nodes' cumulative log q, is below tau. tau depends on the model: +experiment=calibrate_ddd finds it."""
+its nodes' cumulative log q, is below tau, which depends on the model."""
 
 from collections.abc import Sequence
 from math import isnan
@@ -29,25 +29,22 @@ class DDDTree:
         if not all(is_whole(level) and 0 < level < depth for level in checks):
             raise LanternError(f"tree.checks={list(checks)} must be levels below depth={depth} and above 0")
         if isnan(tau):
-            raise LanternError(f"tree.tau={tau} is no log of a probability; give 0 or less, found by calibrate_ddd")
+            raise LanternError(f"tree.tau={tau} is no log of a probability; give 0 or less")
         check_nodes(max(total, depth, width), f"tree.total={total}, depth={depth}, width={width}")
         self.name, self.kind, self.total, self.depth, self.width = name, "ddd", total, depth, width
         self.tau, self.checks = tau, tuple(checks)
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
-        self.confidence: dict[int, Tensor] = {}  # H [B] by checked level, of the last trees grown
 
     def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
         """roots [B], tokens_left [B] of each image -> DraftTree [B, N <= total + 1]."""
         levels, tokens_left = min(self.depth, int(tokens_left.max()) - 1), tokens_left.to(roots.device)
         beam, goes_on = Beam(roots, self.width), torch.ones_like(roots, dtype=torch.bool)
-        self.confidence = {}
         for depth in range(levels):
             log_chance = proposals.topk_scores(expand(beam.tokens, beam.expansions, depth), depth)
             goes_on = goes_on & (depth + 1 < tokens_left)
             beam.grow(log_chance, ~goes_on[:, None, None])
             if depth + 1 in self.checks:
-                self.confidence[depth + 1] = beam.score.logsumexp(1)
-                goes_on = goes_on & (self.confidence[depth + 1] >= self.tau)
+                goes_on = goes_on & (beam.score.logsumexp(1) >= self.tau)
                 if not bool(goes_on.any()):  # synchronises with the device; saves drafter forwards
                     break
         return beam.tree(self.total)

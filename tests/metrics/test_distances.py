@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.features import gaussian
+from torch import Tensor
 from torch_fidelity.metric_fid import KEY_METRIC_FID, fid_features_to_statistics, fid_statistics_to_metric
 from torch_fidelity.metric_kid import KEY_METRIC_KID_MEAN, kid_features_to_metric
 from torch_fidelity.metric_prc import KEY_METRIC_PRECISION, KEY_METRIC_RECALL, prc_features_to_metric
@@ -17,7 +18,6 @@ from lantern.metrics.distances import (
     Manifolds,
     cubic_kernel,
     fitted,
-    kernel_distance,
     kernel_distances,
     parts_without,
 )
@@ -58,6 +58,11 @@ def precision_recall(generated: torch.Tensor, real: torch.Tensor) -> list[float]
     quiet = {"verbose": False, "save_cpu_ram": True}
     found = prc_features_to_metric(generated, real, prc_neighborhood=NEIGHBOURHOOD, **quiet)
     return [found[KEY_METRIC_PRECISION], found[KEY_METRIC_RECALL]]
+
+
+def kernel_distance(generated: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> float:
+    everyone, all_real = (torch.ones(1, len(side), dtype=torch.bool) for side in (generated, real))
+    return float(kernel_distances(generated, everyone, real, all_real, labels, real_labels))
 
 
 def test_kernel_distance_agrees_with_torch_fidelity():

@@ -1,21 +1,14 @@
-"""Dynamic depth: the level at which a row's tree ends, against a beam in plain Python; the calibration of tau."""
+"""Dynamic depth: the level at which a row's tree ends, against a beam in plain Python."""
 
 from math import exp, inf, log
-from types import SimpleNamespace
 
 import pytest
 import torch
-from support.toy import PROMPTS, ByLikelihood, tiny_eagle, tiny_target
+from support.toy import ByLikelihood
 from support.trees import PathLaws, brute_force_beam, paths_of
 
-from lantern.acceptance.exact import Exact
-from lantern.evaluation.rows import read_rows
-from lantern.experiments.ddd_threshold import QUANTILES, TauCalibration, Trace, simulate_tau
-from lantern.pipeline import Pipeline
-from lantern.sampling import Sampling
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.verification import SharedNoise
 
 ROOTS = torch.arange(6)
 
@@ -69,31 +62,3 @@ def test_without_a_threshold_it_is_eagle2():
     theirs = Eagle2Tree(20, 4, 5).grow(ROOTS, tokens_left, laws, ByLikelihood())
     assert torch.equal(ours.tokens, theirs.tokens)
     assert torch.equal(ours.parents, theirs.parents)
-
-
-def test_a_calibration_counts_what_trees_that_end_at_tau_commit_and_cost():
-    """By hand: at tau = -1 the first round ends at level 2 and loses one token, the second goes on to level 4."""
-    traces = [Trace({2: -1.5, 3: -3.0}, accepted=3), Trace({2: -0.5, 3: -0.9}, accepted=4)]
-    row = simulate_tau(traces, tau=-1.0, depth=4, level_ms=2.0, fixed_ms=10.0)
-    assert row["tokens_per_step"] == pytest.approx((3 + 5) / 2)
-    assert row["depth"] == pytest.approx(3)
-    assert row["round_ms"] == pytest.approx(16)
-    assert simulate_tau(traces, -9.0, 4, 2.0, 10.0)["tokens_per_step"] == pytest.approx(4.5)
-    assert simulate_tau(traces, 0.0, 4, 2.0, 10.0)["depth"] == pytest.approx(2)
-
-
-def test_a_calibration_decodes_and_writes_one_row_per_tau(tmp_path, capsys):
-    """Catches a calibration on other trees than were decoded: trees that never stop early commit what was measured."""
-    target, measured = tiny_target(), []
-
-    def pipeline(tree):
-        joined = Pipeline(target, tiny_eagle(target, tree, Sampling()), SharedNoise(), Exact(), Sampling())
-        return SimpleNamespace(generate=lambda *call: measured.append(joined.generate(*call)) or measured[-1])
-
-    rows = TauCalibration(DDDTree(12, 4, 4, -1.0, [1, 2, 3]), 2).run(pipeline, PROMPTS[:2], 0, tmp_path)
-    assert read_rows(tmp_path / "calibration.jsonl") == rows
-    assert len(rows) == QUANTILES + 1
-    assert rows[0]["tokens_per_step"] == pytest.approx(measured[0].tokens_per_step)
-    assert rows[0]["depth"] == 4 > rows[-1]["depth"]
-    best = max(rows, key=lambda row: row["tokens_per_ms"])
-    assert f"tree.tau={best['tau']:.3g}" in capsys.readouterr().out
