@@ -55,7 +55,7 @@ def test_averaged_weights_are_the_ones_that_are_read(target, tmp_path):
 
 
 def test_a_parallel_drafter_is_read_as_one(target, tmp_path):
-    recipe = shipped("p_eagle", "recipe.depth=3")
+    recipe = shipped("feature_lk", "recipe.depth=3")
     checkpoint, exported = trained(target, tmp_path, student=ParallelStudent(3), recipe=recipe)
     of_file, of_folder = (load_parallel(place, target, chain(3), Sampling()) for place in (checkpoint, exported))
     assert torch.equal(of_file.network.ahead[1].weight, of_folder.network.ahead[1].weight)

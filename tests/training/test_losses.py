@@ -1,19 +1,15 @@
 """Losses between two laws, each against its formula written out and its gradient against finite differences; and the
 objectives of chains, each against a loop over chains."""
 
-from dataclasses import replace
 from math import exp, log, prod
 
 import pytest
 import torch
-from support.recipes import feature_lk
 from torch import Tensor
 
-from lantern.errors import LanternError
 from lantern.training.drafter.losses import (
     AdaptiveHybrid,
     Blend,
-    ConditionalDrop,
     CrossEntropy,
     Decayed,
     DynamicPace,
@@ -25,7 +21,6 @@ from lantern.training.drafter.losses import (
     Sites,
     TopCodes,
     TotalVariation,
-    chained_length,
     overlap,
 )
 from lantern.training.drafter.teacher_forcing import site_losses
@@ -128,27 +123,23 @@ class Head:
         return gradient @ self.head
 
 
-@pytest.mark.parametrize("passes", [[3, 3, 3, 3], [1, 3, 1, 2]], ids=["all", "dropped"])
 @pytest.mark.parametrize("at_once", [1, 5, 100])
 @pytest.mark.parametrize("name", LOSSES)
-def test_blocks_of_sites_are_what_autograd_finds_over_all_sites(name, at_once, passes, monkeypatch):
-    """Reference: every site of every pass in one expression, those of dropped chains masked. Catches a block's laws at
-    another's positions, a dropped site that counts, and a gradient that ignores what follows the losses."""
+def test_blocks_of_sites_are_what_autograd_finds_over_all_sites(name, at_once, monkeypatch):
+    """Reference: every site of every pass in one expression. Catches a block's laws at another's positions, and a
+    gradient that ignores what follows the losses."""
     monkeypatch.setattr("lantern.training.drafter.teacher_forcing.SITES_AT_ONCE", {"cpu": at_once})
-    teaching, roots = Head(), torch.tensor([0, 2, 3, 6])
-    drafted, upstream = random(3, 3, 4, 4, seed=5), random(3, 3, 4, seed=6)
+    teaching, drafted, upstream = Head(), random(3, 3, 7, 4, seed=5), random(3, 3, 7, seed=6)
     fast, slow = drafted.clone().requires_grad_(), drafted.clone().requires_grad_()
-    passes = torch.tensor(passes)
-    losses, alphas = site_losses(fast, roots, passes, teaching, LOSSES[name])
+    losses, alphas = site_losses(fast, teaching, LOSSES[name])
     (losses.square() * upstream).sum().backward()
     for d in range(3):
-        p, weights = teaching.laws[:, roots + d], teaching.weights[:, roots + d]
+        p, weights = teaching.laws[:, d : d + 7], teaching.weights[:, d : d + 7]
         log_q = (slow[d] @ teaching.head.T).log_softmax(-1)
         expected = LOSSES[name](Sites(p, log_q, lambda: weights))  # noqa: B023
-        expected = torch.where(passes > d, expected, 0)
         (expected.square() * upstream[d]).sum().backward()
         assert torch.allclose(losses[d], expected, atol=1e-12)
-        assert torch.allclose(alphas[d], torch.where(passes > d, overlap(p, log_q.exp()), 0), atol=1e-12)
+        assert torch.allclose(alphas[d], overlap(p, log_q.exp()), atol=1e-12)
     assert torch.allclose(fast.grad, slow.grad, atol=1e-12)
 
 
@@ -184,36 +175,3 @@ def test_objectives_are_their_formulas_by_chain():
     by_chain(DynamicPace(0.5), paced)
     ends = range(1, DEPTH + 1)  # drafts are accepted with probability 1 - loss
     by_chain(ExpectedLength(), lambda losses, _: -1 - sum(prod(1 - loss for loss in losses[:d]) for d in ends))
-
-
-def test_a_dropped_chain_has_all_passes_before_and_none_behind():
-    """The shares are the published ones at every step; which chains they are is drawn anew. Catches passes without the
-    keys they attend to, and chains that are always dropped."""
-    drop, generator = ConditionalDrop(0.7, 0.2), torch.Generator().manual_seed(0)
-    drawn = torch.stack([drop.passes(100, 6, generator) for _ in range(400)])
-    for passes in drawn:
-        assert [int((passes > d).sum()) for d in range(6)] == [100, 70, 49, 34, 24, 20]
-    expected = (100 + 70 + 49 + 34 + 24 + 20) / 100
-    assert (drawn.float().mean(0) - expected).abs().max() < 5 * drawn.float().std() / 20
-    assert drop.passes(1, 6, generator).tolist() == [6]
-
-
-def test_an_objective_of_whole_chains_refuses_dropped_ones():
-    """Catches a dropped site that counts as one that is always accepted, or never."""
-    for objective in (DynamicPace(0.5), ExpectedLength()):
-        with pytest.raises(LanternError, match=rf"recipe\.drop.*{type(objective).__name__}.*Mean or Decayed"):
-            replace(feature_lk(), objective=objective, drop=ConditionalDrop(0.7, 0.2))
-
-
-def test_chained_length_follows_the_diagonal():
-    """Reference: a loop over chains. Catches overlaps of all depths taken at the same token."""
-    alphas = uniform(3, 2, 6)
-    lengths = []
-    for image in range(2):
-        for root in range(4):
-            product, length = 1.0, 0.0
-            for d in range(3):
-                product *= alphas[d, image, root + d].item()
-                length += product
-            lengths.append(length)
-    assert chained_length(alphas).item() == pytest.approx(sum(lengths) / len(lengths))

@@ -6,16 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support.recipes import feature_lk, shipped
-from support.tiny_tasks import MemorySplits, drafter_task
+from support.tiny_tasks import drafter_task
 
 from lantern.drafters.export import write_ours
 from lantern.drafters.loading import load_eagle, load_parallel
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling
-from lantern.training.data_module import step_generator
 from lantern.training.drafter.drafter_task import DrafterTask
-from lantern.training.drafter.losses import ConditionalDrop
 from lantern.training.drafter.recipe import Recipe
 from lantern.training.drafter.unroll import detached_unroll
 from lantern.training.drafter.variants import ParallelStudent
@@ -24,26 +22,6 @@ from lantern.trees.static import chain
 
 def parallel_task(target, recipe: Recipe | None = None, **others: object) -> DrafterTask:
     return drafter_task(target, recipe=recipe or feature_lk(depth=3), student=ParallelStudent(levels=3), **others)
-
-
-def test_dropping_chains_leaves_the_gradient_of_those_that_go_on(target):
-    """Reference: the same step without dropping, its losses masked. Catches sites, keys or pairs of another chain where
-    some are dropped, and dropped sites that still count."""
-    gradients, batch = [], torch.utils.data.default_collate(list(MemorySplits().split("train"))[:2])
-    drop = ConditionalDrop(0.6, 0.2)
-    for is_masked in (False, True):
-        recipe = replace(feature_lk(depth=3, feature_weight=0.0, feature_noise=0.0), drop=None if is_masked else drop)
-        task = parallel_task(target, recipe=recipe)
-        task.start_from, task.log = "trained", lambda *_, **__: None
-        task._trainer = SimpleNamespace(global_step=0, global_rank=0, world_size=1)
-        if is_masked:
-            counts = drop.passes(13, 3, step_generator(0, 0))
-            mask = torch.stack([counts > d for d in range(3)])[:, None]
-            task.recipe = replace(recipe, objective=lambda losses, _, mask=mask: (losses * mask).mean())
-        task.training_step(batch, 0).backward()
-        gradients.append([weight.grad for weight in task.network.parameters()])
-    for own, masked in zip(*gradients, strict=True):
-        torch.testing.assert_close(own, masked, rtol=1e-4, atol=1e-6)
 
 
 def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):

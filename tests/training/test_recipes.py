@@ -72,7 +72,7 @@ def test_a_recipe_of_ones_own_is_one_file_and_one_yaml(target, tmp_path, monkeyp
 
 def test_a_training_that_unrolls_late_ends_with_chains(target, tmp_path, monkeypatch):
     """Catches a step that takes its passes from elsewhere."""
-    seen, drawn = [], DrafterTask._chains
-    monkeypatch.setattr(DrafterTask, "_chains", lambda self, *given: seen.append(given[1]) or drawn(self, *given))
+    seen, depth = [], DrafterTask._depth
+    monkeypatch.setattr(DrafterTask, "_depth", lambda self: seen.append(depth(self)) or seen[-1])
     fit(drafter_task(target, recipe=shipped("feature_lk", "+recipe.unroll_from=0.5")), tmp_path, 6)
     assert seen == [1, 1, 1, 2, 2, 2]

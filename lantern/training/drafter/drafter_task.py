@@ -20,7 +20,7 @@ from lantern.models.checkpoints import save_weights
 from lantern.models.token_grid import has_latents
 from lantern.noise import image_seed
 from lantern.sampling import Sampling
-from lantern.training.data_module import batch_uniform, step_generator
+from lantern.training.data_module import batch_uniform
 from lantern.training.drafter.losses import chained_length
 from lantern.training.drafter.recipe import Recipe
 from lantern.training.drafter.teacher_forcing import GuidedLaws, head_backward, site_losses, target_features
@@ -119,39 +119,28 @@ class DrafterTask(pl.LightningModule):
         if recipe.feature_noise:
             pairs = pairs._replace(previous=pairs.previous + recipe.feature_noise * self._noise(pairs.previous))
         depth = self._depth()
-        roots, counts = self._chains(laws.features.shape[1] - depth + 1, depth)
-        goes_on = [counts > d for d in range(depth)]
-        at = [self.target.prefix_len - 1 + roots[kept] for kept in goes_on]  # positions of roots among all pairs
-        passes = list(self._run(self._training_passes, pairs, at[1:]))
-        outputs_at_roots = [passes[0][:, at[0]], *passes[1:]]
+        at = self.target.prefix_len - 1 + torch.arange(laws.features.shape[1] - depth + 1)  # the chains' roots
+        passes = list(self._run(self._training_passes, pairs, [at] * (depth - 1)))
         drafted: list[Tensor] = []
-        for d, (outputs, kept) in enumerate(zip(outputs_at_roots, goes_on, strict=True)):
+        for d, outputs in enumerate([passes[0][:, at], *passes[1:]]):
             rows = self._guide(outputs)
             if d and self.network.chain:
-                tokens = pairs.embeddings[:: self.target.guidance, at[d] + d]
-                rows = self.network.chain(tokens, drafted[-1][:, kept], rows)
-            drafted.append(scatter_chains(rows, kept))
-        losses, alphas = site_losses(torch.stack(drafted), roots, counts, laws, recipe.loss)
+                rows = self.network.chain(pairs.embeddings[:: self.target.guidance, at + d], drafted[-1], rows)
+            drafted.append(rows)
+        losses, alphas = site_losses(torch.stack(drafted), laws, recipe.loss)
         loss = recipe.objective(losses, alphas)
         if recipe.feature_weight:
             regression = self._regression(pairs, passes, at)
             loss = loss + recipe.feature_weight * regression
             self.log("train/feature_loss", regression)
         self.log("train/loss", loss, prog_bar=True)
-        self.log("train/overlap", alphas.sum() / (alphas.shape[1] * int(counts.sum())))
+        self.log("train/overlap", alphas.mean())
         return loss
 
     def _depth(self) -> int:
         """The passes of this step: at first one, since a second doubles the time."""
         begins = self.recipe.unroll_from
         return 1 if begins and progress_of(self.trainer) < begins else self.recipe.depth
-
-    def _chains(self, count: int, depth: int) -> tuple[Tensor, Tensor]:
-        """The roots [S] of this step's chains, ascending, and the number of passes [S] of each, `depth` at most."""
-        roots, drop = torch.arange(count), self.recipe.drop
-        if drop is None:
-            return roots, torch.full_like(roots, depth)
-        return roots, drop.passes(count, depth, step_generator(self.seed, self.global_step))
 
     def _fresh_seeds(self, count: int) -> Tensor:
         """[count] seeds of shared noise, new at each step. Image i of a process is number i * world_size + rank."""
@@ -177,11 +166,11 @@ class DrafterTask(pl.LightningModule):
         for ahead, fc in enumerate(self.network.entrances):  # predicts `ahead` positions further on
             start_linear(self, fc, inputs[:, first : inputs.shape[1] - ahead], pairs.features[:, first + ahead :])
 
-    def _regression(self, pairs: DrafterPairs, passes: list[Tensor], at: list[Tensor]) -> Tensor:
+    def _regression(self, pairs: DrafterPairs, passes: list[Tensor], at: Tensor) -> Tensor:
         """SmoothL1 of the features, mean over passes: the first one's at all image positions, then the chains'."""
         first = self.target.prefix_len - 1
         found = [(passes[0][:, first:], pairs.features[:, first:])]
-        found += [(outputs, pairs.features[:, at[d] + d]) for d, outputs in enumerate(passes[1:], start=1)]
+        found += [(outputs, pairs.features[:, at + d]) for d, outputs in enumerate(passes[1:], start=1)]
         return torch.stack([F.smooth_l1_loss(own.float(), taught.float()) for own, taught in found]).mean()
 
     def validation_step(self, batch: dict, batch_idx: int) -> None:
@@ -248,11 +237,3 @@ class DrafterTask(pl.LightningModule):
         embeddings = F.embedding(torch.cat([text, tokens[:, :-1]], dim=1), weight).repeat_interleave(guidance, 0)
         dtype = self.network.fc.weight.dtype  # the drafter may have a wider dtype than the target
         return DrafterPairs(embeddings.to(dtype), features[:, :-1].to(dtype), features[:, 1:, : weight.shape[1]])
-
-
-def scatter_chains(rows: Tensor, kept: Tensor) -> Tensor:
-    """rows [B, n, D] of the n chains of kept [S] -> [B, S, D], zeros elsewhere."""
-    if kept.all():
-        return rows
-    whole = rows.new_zeros(len(rows), len(kept), rows.shape[2])
-    return whole.index_copy(1, kept.nonzero()[:, 0].to(rows.device), rows)

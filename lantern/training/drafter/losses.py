@@ -171,20 +171,6 @@ class ExpectedLength:
         return -(1 + (1 - losses).cumprod(0).sum(0)).mean()
 
 
-class ConditionalDrop:
-    """P-EAGLE's (2602.01469) conditional dropping: a share of max(rate^d, least) of the chains, drawn at random, has a
-    pass d, and a chain that has it has all passes before. For objectives that are sums over sites."""
-
-    def __init__(self, rate: float, least: float) -> None:
-        self.rate, self.least = rate, least
-
-    def passes(self, count: int, depth: int, generator: torch.Generator) -> Tensor:
-        """-> [count] the number of passes of each chain, of `depth` at most."""
-        rank = torch.randperm(count, generator=generator)
-        shares = [max(self.rate**d, self.least) for d in range(depth)]
-        return torch.stack([rank < max(1, round(share * count)) for share in shares]).sum(0)
-
-
 def chained_length(accepted: Tensor) -> Tensor:  # [depth, B, T] -> scalar
     """Mean accepted length of a chain: sum over d of the product of the first d acceptance probabilities.
 

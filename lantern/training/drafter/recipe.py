@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lantern.errors import LanternError
-from lantern.training.drafter.losses import ConditionalDrop, DynamicPace, ExpectedLength, Objective, SiteLoss
+from lantern.training.drafter.losses import Objective, SiteLoss
 from lantern.training.drafter.unroll import Unroll
 
 Layers = Callable[[int], tuple[int, ...]]  # indices of some of a target's layers, given their number
@@ -30,7 +30,6 @@ class Recipe:
     depth: int  # passes
     feature_weight: float  # of SmoothL1 between the drafter's features and the target's
     feature_noise: float  # half-width of the uniform noise on the target's features that the drafter reads
-    drop: ConditionalDrop | None = None  # of chains after some passes; None: all chains have all passes
     unroll_from: float = 0.0  # share of the training before which there is one pass
     unroll: Unroll | None = None  # None: that of the drafter's kind
     layers: Layers | None = None  # of the target whose inputs the drafter reads; None: the target's features
@@ -46,8 +45,3 @@ class Recipe:
             raise LanternError(f"recipe.unroll_from={self.unroll_from} is out of range; give a share from 0 to 1")
         if self.adds_layers and self.layers is None:
             raise LanternError("recipe.adds_layers=true adds the target's layers that recipe.layers names; give them")
-        if self.drop and isinstance(self.objective, DynamicPace | ExpectedLength):
-            raise LanternError(
-                f"recipe.drop leaves parts of chains out, along which {type(self.objective).__name__} multiplies; give "
-                "an objective that is a sum over sites: Mean or Decayed"
-            )

@@ -108,47 +108,43 @@ class GuidedLaws:
         return self.head_backward(gradient.to(self.features.dtype))
 
 
-def site_losses(
-    drafted: Tensor, roots: Tensor, passes: Tensor, teaching: GuidedLaws, loss: SiteLoss
-) -> tuple[Tensor, Tensor]:
-    """drafted [depth, B, S, D]: guided outputs of each pass at the positions roots [S] + depth; passes [S] of each
-    chain, those behind them being left out; both on the host -> losses and overlaps [depth, B, S], 0 where left out;
-    the losses carry the gradient."""
+def site_losses(drafted: Tensor, teaching: GuidedLaws, loss: SiteLoss) -> tuple[Tensor, Tensor]:
+    """drafted [depth, B, S, D]: guided outputs of pass d at the positions d … d + S - 1 -> losses and overlaps
+    [depth, B, S]; the losses carry the gradient."""
     with torch.autocast(drafted.device.type, enabled=False):  # as decoding runs the head
-        return _BlockwiseLoss.apply(drafted, roots, passes, teaching, loss)
+        return _BlockwiseLoss.apply(drafted, teaching, loss)
 
 
 class _BlockwiseLoss(torch.autograd.Function):
     """The gradient with respect to the outputs is computed with the losses, while a block's laws are at hand."""
 
     @staticmethod
-    def forward(
-        ctx, drafted: Tensor, roots: Tensor, passes: Tensor, teaching: GuidedLaws, loss: SiteLoss
-    ) -> tuple[Tensor, Tensor]:
-        gradient = torch.zeros_like(drafted)
+    def forward(ctx, drafted: Tensor, teaching: GuidedLaws, loss: SiteLoss) -> tuple[Tensor, Tensor]:
+        gradient = torch.empty_like(drafted)
         dtype = torch.promote_types(drafted.dtype, torch.float32)
-        losses, alphas = drafted.new_zeros(2, *drafted.shape[:-1], dtype=dtype).unbind()
+        losses, alphas = drafted.new_empty(2, *drafted.shape[:-1], dtype=dtype).unbind()
         for images, block in _blocks(drafted):
-            positions, kept = _sites_of_block(roots[block], passes[block], len(drafted), drafted.device)
+            width = block.stop - block.start
+            positions = torch.arange(block.start, block.stop + len(drafted) - 1, device=drafted.device)
             p = teaching.p(images, positions)
             noise = cache(partial(teaching.noise, images, positions))  # only for a loss that reads it, once a block
-            for d, (at, goes_on) in enumerate(kept):
-                here = images, block.start + goes_on
-                scores = teaching.scores(drafted[d][here]).requires_grad_()
+            for d, outputs in enumerate(drafted):
+                at = slice(d, d + width)
+                scores = teaching.scores(outputs[images, block]).requires_grad_()
                 with torch.enable_grad():
                     sites = Sites(p[:, at], scores.log_softmax(-1), lambda at=at, noise=noise: noise()[:, at])
                     value = loss(sites)
                     (by_score,) = torch.autograd.grad(value.sum(), scores)
-                gradient[d][here] = teaching.scores_to_rows(by_score).to(gradient.dtype)  # indexing does not cast
-                losses[d][here], alphas[d][here] = value.detach().to(dtype), sites.alpha.detach().to(dtype)
+                gradient[d, images, block] = teaching.scores_to_rows(by_score)
+                losses[d, images, block], alphas[d, images, block] = value.detach(), sites.alpha.detach()
         ctx.save_for_backward(gradient)
         ctx.mark_non_differentiable(alphas)
         return losses, alphas
 
     @staticmethod
-    def backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient * upstream[..., None].to(gradient.dtype), None, None, None, None
+        return gradient * upstream[..., None].to(gradient.dtype), None, None
 
 
 def _blocks(drafted: Tensor) -> Iterator[tuple[slice, slice]]:
@@ -158,17 +154,4 @@ def _blocks(drafted: Tensor) -> Iterator[tuple[slice, slice]]:
     images, width = max(1, limit // size), min(limit, size)
     for first in range(0, batch, images):
         for start in range(0, size, width):
-            yield slice(first, first + images), slice(start, start + width)
-
-
-def _sites_of_block(
-    roots: Tensor, passes: Tensor, depth: int, device: torch.device
-) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:  # fmt: skip
-    """A block's roots [s] and passes [s] on the host -> on the device, by one upload, its positions [U], and of each
-    pass d the chains that have it with the indices of their positions."""
-    positions, index = (roots + torch.arange(depth)[:, None]).unique(return_inverse=True)  # [U], [depth, s]
-    chains = [(passes > d).nonzero()[:, 0] for d in range(int(passes.max()))]
-    at = [index[d, goes_on] for d, goes_on in enumerate(chains)]
-    parts = [positions, *at, *chains]
-    positions, *others = torch.cat(parts).to(device).split([len(part) for part in parts])
-    return positions, list(zip(others[: len(chains)], others[len(chains) :], strict=True))
+            yield slice(first, first + images), slice(start, min(start + width, size))
