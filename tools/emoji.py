@@ -127,8 +127,8 @@ def parts(pictures: Path) -> dict[str, tuple[str, ...]]:
             "task=target", *data, "task.architecture.num_layers=8", "task.architecture.prefix_len=12", *steps(2600),
         ),
         "drafter": (
-            "task=drafter_self", *data, "recipe=layered", "recipe.unroll_from=0.5", "samples.num_images=2048",
-            *steps(3000), "trainer.val_check_interval=1000",
+            "task=drafter_self", *data, "recipe=layered", "recipe.unroll_from=0.5", "samples.num_images=1536",
+            *steps(2500), "trainer.val_check_interval=1000",
         ),
     }  # fmt: skip
 
