@@ -6,6 +6,7 @@ from support.paths import CONF
 
 SETTINGS = {  # temperature, top-k, top-p, strength of guidance
     "anole": (1.0, 2000, 1.0, 3.0),
+    "emoji": (1.0, 0, 1.0, 2.0),
     "emu3": (1.0, 2048, 1.0, 3.0),
     "emu35": (1.0, 5120, 1.0, 5.0),
     "glm_image": (0.9, 0, 0.75, 1.0),
