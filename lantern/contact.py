@@ -136,7 +136,7 @@ def decode_twice(name: str, overrides: Sequence[str], prompt: str | None) -> dic
     model = load(name, given)
     window = model.pipeline(method="jacobi")
     of_classes = isinstance(getattr(model.target, "conditioner", None), ClassLabels)
-    prompt = prompt or ("0" if of_classes else "a red sphere on wood")
+    prompt = prompt or ("0" if of_classes else model.prompts[0])
     made, seconds = {}, {}
     for label, pipeline in (("plain", window.baseline()), ("window", window)):
         pipeline.generate([prompt], [0], 1)  # the first pass of a device takes longer

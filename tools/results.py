@@ -285,12 +285,13 @@ def _cautions(table: Table, kept: Mapping[str, Row]) -> list[str]:
     """What a reader must know before rows are compared."""
     found = []
     timed = [row for row in kept.values() if row.get("baseline_latency_s") and not row["compile"]]
-    times = sorted(row["baseline_latency_s"] for row in timed)
-    if "speedup" in table.columns and times and times[-1] > SPREAD * times[0]:
-        found.append(
-            f"Plain decoding took {times[0]:.2f} to {times[-1]:.2f} s an image while these rows were timed: the "
-            "machine changed, and speed-ups of different rows are not strictly comparable."
-        )
+    for model in dict.fromkeys(row["model"] for row in timed if "speedup" in table.columns):
+        times = sorted(row["baseline_latency_s"] for row in timed if row["model"] == model)
+        if times[-1] > SPREAD * times[0]:
+            found.append(
+                f"Plain decoding took {times[0]:.2f} to {times[-1]:.2f} s an image of {model} while these rows were "
+                "timed: the machine changed, and speed-ups of different rows are not strictly comparable."
+            )
     sampled = [row for row in kept.values() if row.get("output_tv_floor") is not None]
     if "output_tv" in table.columns and sampled:
         positions = sorted({row["output_tv_positions"] for row in sampled})

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from string import punctuation
 
 import torch
@@ -47,13 +48,19 @@ class WordFeatures:
 
     def check(self, captions: Iterable[str]) -> None:
         if unknown := sorted({*map(self._known_form, words_of(captions))} - {"", *self.words}):
-            raise LanternError(f"{len(unknown)} unknown words: {_shown([*map(repr, unknown)])}; {self._known}")
+            raise LanternError(
+                f"the captions of data= have {len(unknown)} words that this model does not know: "
+                f"{_shown([*map(repr, unknown)])}; give images whose captions it knows (data=imagefolder "
+                "data.folder=…), or train a target on these (task=target)"
+            )
 
     def _indices(self, prompt: str) -> list[int]:
         words = [form for word in prompt.lower().split() if (form := self._known_form(word))]
         unknown = [word for word in words if word not in self.words]
         if unknown:
-            raise LanternError(f"unknown word {unknown[0]!r} in {prompt!r}; {self._known}")
+            near = get_close_matches(unknown[0], self.words, 3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise LanternError(f"unknown word {unknown[0]!r} in {prompt!r}; {self._known}{hint}")
         if not words:
             raise LanternError(f"prompt {prompt!r} has no words; this model reads 1 to {self.length}")
         if len(words) > self.length:

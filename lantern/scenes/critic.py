@@ -77,8 +77,8 @@ def load_critic(folder: str | Path, device: str = "cpu") -> Critic:
     """The critic of a weights folder, in evaluation mode; device: as resolve_device reads it."""
     if not is_file(Path(folder) / CONFIG_FILE):
         raise LanternError(
-            f"no critic is in {folder}, and it knows the embedded scenes alone; judge other images by metrics=[pairs] "
-            "or by Inception's metrics with real images of your own (docs/evaluating.md), or not: quality.num_images=0"
+            f"no critic is in {folder}: the shipped one knows the embedded scenes alone; give metrics=[pairs], or "
+            "Inception's metrics with real images of your own (docs/evaluating.md), or quality.num_images=0"
         )
     state, config = load_weights(folder)
     return load_described(Critic, config, state, folder, REMEDY).eval().requires_grad_(False).to(resolve_device(device))

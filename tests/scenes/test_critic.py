@@ -57,7 +57,7 @@ def test_a_critic_comes_back_from_its_folder(critic, batch, tmp_path):
     assert features.shape == (len(CAPTIONS), NUM_FEATURES)
     torch.testing.assert_close(features, critic.eval().features(images))
     torch.testing.assert_close(critic.heads["shape"](features), critic(images)["shape"])
-    with pytest.raises(LanternError, match=r"no critic is in .*none, .* judge other images by metrics=\[pairs\]"):
+    with pytest.raises(LanternError, match=r"no critic is in .*none: .* give metrics=\[pairs\]"):
         load_critic(tmp_path / "none")
     assert load_critic(tmp_path, device="meta").features(images).is_meta  # judged where the network is
 
