@@ -23,6 +23,7 @@ from lantern.cli.settings import check_settings, group_of, key_of, warn_unused_t
 from lantern.data.prompts import Batch, check_text, load_prompts
 from lantern.errors import LanternError, check_batch_size, check_whole, first_line
 from lantern.evaluation.contender import decode_images
+from lantern.models.conditioners import ClassLabels
 from lantern.noise import image_seed
 from lantern.pipeline import DrafterOverrides, Pipeline, bind_missing, check_skip, pipelines
 from lantern.runtime.hardware import allow_tf32
@@ -92,8 +93,12 @@ class Model:
 
     @property
     def prompts(self) -> list[str]:
-        """Those that evaluate.py takes for it by default."""
-        return load_prompts(*self._prompts)
+        """Those that evaluate.py takes for it by default; of a class-conditional model classes, unless others are
+        given."""
+        source, folder = self._prompts
+        of_classes = isinstance(getattr(self.target, "conditioner", None), ClassLabels)
+        is_given = any(group_of(given) == "prompts" for given in self._overrides)
+        return load_prompts("classes" if of_classes and not is_given else source, folder)
 
     def pipeline(
         self,

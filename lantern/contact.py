@@ -130,13 +130,11 @@ def _read_remote(source: str, file: str | None) -> tuple[Shapes, dict[str, int],
 def decode_twice(name: str, overrides: Sequence[str], prompt: str | None) -> dict[str, Any]:
     """An image by plain decoding and by a Jacobi window under the same noise."""
     from lantern.api import OF_A_MODEL, load
-    from lantern.models.conditioners import ClassLabels
 
     given = [one for one in overrides if group_of(one) in OF_A_MODEL and not one.startswith("model=")]
     model = load(name, given)
     window = model.pipeline(method="jacobi")
-    of_classes = isinstance(getattr(model.target, "conditioner", None), ClassLabels)
-    prompt = prompt or ("0" if of_classes else model.prompts[0])
+    prompt = prompt or model.prompts[0]
     made, seconds = {}, {}
     for label, pipeline in (("plain", window.baseline()), ("window", window)):
         pipeline.generate([prompt], [0], 1)  # the first pass of a device takes longer

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import re
+import shutil
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator
@@ -30,6 +31,7 @@ PROMPTS, LAST = "held_out.txt", "metadata.jsonl"  # in the folder of pictures; t
 SIZE = 128
 BOX = {"left": 0, "top": 0, "width": 16, "height": 16}  # of an icon, as Iconify's format has it by default
 MARGIN = 1 / 16  # of a picture's width, left white around it
+SIZES = {"3M": (160, 6), "9M": (256, 8), "42M": (512, 12)}  # width and layers of targets, named by their parameters
 HELD_OUT = 0.3  # of the names that three studios or more have drawn: one of their pictures is kept for validation
 
 
@@ -110,8 +112,12 @@ def write_pictures(folder: Path) -> None:
     print(f"{len(lines)} pictures in {folder}, {len(held_out)} of them held out")
 
 
-def parts(pictures: Path) -> dict[str, tuple[str, ...]]:
-    """Settings of `train.py` by part, as of tools.weights: nothing in them knows emoji but the folder."""
+def parts(
+    pictures: Path, dim: int = 256, layers: int = 8, steps_of_target: int = 2600, drawn: int = 1536,
+    steps_of_drafter: int = 2500,
+) -> dict[str, tuple[str, ...]]:  # fmt: skip
+    """Settings of `train.py` by part, as of tools.weights: nothing in them knows emoji but the folder. drawn: images of
+    the target's own that the drafter learns from."""
     data = "data=imagefolder", override("data.folder", pictures)
 
     def steps(number: int) -> tuple[str, str]:
@@ -124,13 +130,25 @@ def parts(pictures: Path) -> dict[str, tuple[str, ...]]:
             "trainer.val_check_interval=1000",
         ),
         "target": (
-            "task=target", *data, "task.architecture.num_layers=8", "task.architecture.prefix_len=12", *steps(2600),
+            "task=target", *data, f"task.architecture.dim={dim}", f"task.architecture.num_layers={layers}",
+            "task.architecture.prefix_len=12", *steps(steps_of_target),
         ),
         "drafter": (
-            "task=drafter_self", *data, "recipe=layered", "recipe.unroll_from=0.5", "samples.num_images=1536",
-            *steps(2500), "trainer.val_check_interval=1000",
+            "task=drafter_self", *data, "recipe=layered", "recipe.unroll_from=0.5", f"samples.num_images={drawn}",
+            *steps(steps_of_drafter), f"trainer.val_check_interval={min(1000, steps_of_drafter)}",
         ),
     }  # fmt: skip
+
+
+def train_sizes(folder: Path) -> None:
+    """Targets of three sizes behind the same tokenizer, each trained on every picture once, and a drafter of each by an
+    equal schedule: folder/sizes/<size>/weights."""
+    for size, (dim, layers) in SIZES.items():
+        place = folder / "sizes" / size
+        if not (tokenizer := place / "weights" / "tokenizer").is_dir():
+            shutil.copytree(folder / "weights" / "tokenizer", tokenizer)
+        schedule = parts(folder / "pictures", dim, layers, steps_of_target=575, drawn=768, steps_of_drafter=600)
+        run(place, {name: schedule[name] for name in ("target", "drafter")})
 
 
 def main() -> None:
@@ -138,12 +156,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--pictures-only", action="store_true", help="trains nothing")
+    parser.add_argument("--sizes", action="store_true", help="also trains targets of 3, 9 and 42 million parameters")
     given = parser.parse_args()
     folder = given.folder.resolve()
     if not (folder / "pictures" / LAST).is_file():
         write_pictures(folder / "pictures")
     if not given.pictures_only:
         print(run(folder, parts(folder / "pictures")))
+    if given.sizes:
+        train_sizes(folder)
 
 
 if __name__ == "__main__":

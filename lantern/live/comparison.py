@@ -12,7 +12,6 @@ from torch import Tensor
 from lantern.api import Model
 from lantern.data.prompts import check_text
 from lantern.errors import LanternError, is_whole
-from lantern.models.conditioners import ClassLabels
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.runtime.cores import CpuContention
@@ -52,7 +51,6 @@ METHODS = {
     ),
 }  # fmt: skip
 NUM_EXAMPLES = 3  # prompts that the page suggests
-CLASSES = ("207", "360", "387", "974")
 
 
 @dataclass(frozen=True)
@@ -92,12 +90,11 @@ class Comparison:
     def setup(self) -> dict[str, object]:
         """What the page shows of the model."""
         target = self.model.target
-        conditioner = getattr(target, "conditioner", None)
         return {
             "model": self.name,
             "grid": target.grid,
-            "examples": CLASSES if isinstance(conditioner, ClassLabels) else self.model.prompts[:NUM_EXAMPLES],
-            "words": list(getattr(conditioner, "words", ())),
+            "examples": self.model.prompts[:NUM_EXAMPLES],
+            "words": list(getattr(getattr(target, "conditioner", None), "words", ())),
         }
 
     def _pipeline(self, name: str) -> Pipeline:

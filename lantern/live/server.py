@@ -78,9 +78,13 @@ class LiveServer(ThreadingHTTPServer):
         if name not in self.offered:
             raise LanternError(f"unknown model {name[:80]!r}; choose among {', '.join(self.offered)}")
         if name not in self.comparisons:
-            loaded = self.executor.submit(api.load, name, self.overrides).result()
-            self.comparisons.setdefault(name, Comparison(loaded, name))
+            self.executor.submit(self._load, name).result()
         return self.comparisons[name]
+
+    def _load(self, name: str) -> None:
+        """In the executor's one thread, so that requests at the same time load a model once."""
+        if name not in self.comparisons:
+            self.comparisons[name] = Comparison(api.load(name, self.overrides), name)
 
     def setup(self, name: str | None) -> dict[str, object]:
         methods = {key: {"label": method.label, "note": method.note} for key, method in METHODS.items()}

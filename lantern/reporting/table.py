@@ -215,14 +215,17 @@ PRINTED = (  # columns of the terminal's table
     "verify_ms", "accept_ms", "output_tv", "output_tv_floor", "output_tv_positions", "least_output_tv", "code_distance",
     "frechet", "frechet_diff", "kernel", "precision", "recall",
 )  # fmt: skip
+PAIRS = ("equal_images", "image_diff")  # printed where nothing else judges images
 JUDGED = ("_accuracy", "_score")  # ends of the keys of metrics that have a column
 BOUNDED = ("speedup", "output_tv", "least_output_tv", "frechet", "frechet_diff")
 
 
 def format_table(rows: Sequence[Row]) -> str:
-    """The rows as an aligned text table: the fixed columns that hold something, then every other quality metric."""
+    """The rows as an aligned text table: the fixed columns that hold something, then every other quality metric;
+    without any, how far images are from plain decoding's."""
     judged = dict.fromkeys(key for row in rows for key in row if key.endswith(JUDGED))
-    keys = [key for key in [*PRINTED, *judged] if any(row.get(key) is not None for row in rows)]
+    pairs = () if judged or any("frechet" in row for row in rows) else PAIRS
+    keys = [key for key in [*PRINTED, *judged, *pairs] if any(row.get(key) is not None for row in rows)]
     words = [marks(row) for row in rows if not is_baseline(row)] or [marks(row) for row in rows]
     differing = [name for name in words[0] if len({line[name] for line in words}) > 1]
     lines = [["setting", *differing, *(_column(key).title for key in keys)]]

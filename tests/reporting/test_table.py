@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from support.paths import ROOT
 
 from lantern.reporting.plots import pareto_front
@@ -54,6 +55,12 @@ def test_an_output_tv_stands_beside_its_floor_and_its_positions_and_says_when_it
     assert titles[1:] == ["output TV", "TV floor", "TV positions"]
     assert bounded[1:] == ["0.12 [0.10, 0.15]", "0.0312", "24"]
     assert single[1:] == ["0.12 (no bounds)", "0.0312", "24"]
+
+
+@pytest.mark.parametrize(("judged", "shown"), [({}, True), ({"frechet": 1.0}, False), ({"x_accuracy": 0.5}, False)])
+def test_differences_from_plain_decoding_are_printed_where_nothing_else_judges_images(judged, shown):
+    rows = [SHARED | {"tree": tree, "equal_images": 0.5, "image_diff": 0.01} | judged for tree in "ab"]
+    assert ("image diff" in format_table(rows)) is shown
 
 
 def test_the_front_drops_what_is_beaten_in_both():

@@ -52,6 +52,18 @@ def test_every_part_is_a_training_of_train_py(tmp_path):
         assert any(given.startswith("task=") for given in settings), name
 
 
+def test_targets_of_all_sizes_stand_behind_one_tokenizer(tmp_path, monkeypatch):
+    (tmp_path / "weights" / "tokenizer").mkdir(parents=True)
+    trained = {}
+    monkeypatch.setattr(emoji, "run", lambda place, schedule: trained.update({place.name: schedule}))
+    emoji.train_sizes(tmp_path)
+    assert all((tmp_path / "sizes" / size / "weights" / "tokenizer").is_dir() for size in emoji.SIZES)
+    built = {size: composed(CONFIG_FOLDER, "train", schedule["target"]) for size, schedule in trained.items()}
+    found = {size: (cfg.task.architecture.dim, cfg.task.architecture.num_layers) for size, cfg in built.items()}
+    assert found == emoji.SIZES
+    assert len({cfg.trainer.max_steps for cfg in built.values()}) == 1
+
+
 def test_a_package_of_other_content_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(emoji, "REGISTRY", f"file://{tmp_path}/{{0}}-{{1}}.tgz")
     (tmp_path / "noto-1.tgz").write_bytes(b"other")
