@@ -1,4 +1,4 @@
-"""A second world, which nobody here drew: emoji of six studios, as packages of the npm registry hold them, drawn into a
+"""A second world, which nobody here drew: six sets of emoji, as packages of the npm registry hold them, drawn into a
 folder of images with captions like any user's, and the models trained on it: `make world`. Drawing needs resvg-py."""
 
 import argparse
