@@ -4,31 +4,23 @@ paper's p~ - q: where x absorbed anything, the k + 1 nearest codes leave q if ch
 import torch
 from torch import Tensor
 
-from lantern.acceptance.lantern import check_delta
-from lantern.acceptance.neighbours import nearest, number_of_neighbours
-from lantern.acceptance.relaxed import absorb, normalise, relaxed
+from lantern.acceptance.lantern import Lantern
+from lantern.acceptance.neighbours import nearest
+from lantern.acceptance.relaxed import normalise, relaxed
 from lantern.types import Site
 
 
-class LanternReleased:
+class LanternReleased(Lantern):
     """For comparison with published results. All of B_{k+1} is dropped, not only what x absorbed, unless x absorbed
     nothing; an empty residual becomes uniform. Not reproduced: their neighbours come from the raw codebook, ours from
     the decoder's."""
 
     name = "lantern_released"
-    verification = "ratio"
 
     def __init__(self, codebook: Tensor, k: float, delta: float) -> None:
-        """codebook [V, C]; k neighbours, 0 <= k < V, or a share of V below 1; delta in [0, 1]."""
-        k = number_of_neighbours(codebook, k)
-        check_delta(delta)
-        self.dropped = nearest_and_next(codebook, k)
-        self.neighbours, self.k, self.delta = self.dropped[:, :k], k, delta
-        self.lossless = k == 0  # not so at delta = 0: codes without mass are absorbed, and their neighbours dropped
-        self.parameters = {"k": k, "delta": delta}
-
-    def relax(self, p: Tensor, x: Tensor) -> Tensor:
-        return absorb(p, x, self.neighbours, budget=self.delta)
+        super().__init__(codebook, k, delta)
+        self.dropped = nearest_and_next(codebook, self.k)
+        self.lossless = self.k == 0  # not at delta = 0: codes without mass are absorbed, and their neighbours dropped
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         accept = relaxed(self.relax(p, x), q, x)[0]

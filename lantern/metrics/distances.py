@@ -17,14 +17,10 @@ class Gaussian(NamedTuple):
     covariance: Tensor  # [F, F]
 
 
-def frechet_distance(generated: Tensor, real: Tensor) -> float:
-    """Distance of the two Gaussians fitted to features [N, F]; biased upwards by about 1/N, so compare at equal N."""
-    return FrechetTo(real)(generated)
-
-
 class FrechetTo:
-    """frechet_distance to real features [M, F], or to the Gaussian that is known of them. With fewer points than
-    features no covariance matrix is formed."""
+    """Distance of the Gaussian fitted to features [N, F] from that of real features [M, F], or from the one that is
+    known of them; biased upwards by about 1/N, so compare at equal N. With fewer points than features no covariance
+    matrix is formed."""
 
     def __init__(self, real: Tensor | Gaussian) -> None:
         if isinstance(real, Tensor) and len(real) < real.shape[1]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lantern.errors import is_number
-from lantern.evaluation.rows import SETTING_KEYS, WARNING_BREAK, Row, config_keys, is_baseline
+from lantern.evaluation.rows import IDENTITY_KEYS, SETTING_KEYS, WARNING_BREAK, Row, config_keys, is_baseline
 from lantern.runtime.files import replace_text
 
 BOUNDS = ("_low", "_high")
@@ -137,11 +137,7 @@ def _metric_column(key: str) -> Column:
     return Column(key, key.replace("_", " "), meaning, way, key.endswith("_score"))
 
 
-LABEL_KEYS = (
-    "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "k", "delta", "lam", "temperature",
-    "top_k", "top_p", "cfg_scale", "seed", "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype",
-    "device", "threads", "torch", "compile", "tf32", "cuda_graphs",
-)  # fmt: skip
+LABEL_KEYS = (*(key for key in SETTING_KEYS if key != "lossless"), *IDENTITY_KEYS[:-1], "tf32", "cuda_graphs")
 SYMBOLS = {"delta": "δ", "lam": "λ", "eps": "ε", "alpha": "α", "beta": "β", "mu": "μ", "nu": "ν"}
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.metrics.distances import frechet_distance
+from lantern.metrics.distances import FrechetTo
 from lantern.scenes.captions import parse_caption
 from lantern.scenes.critic import IGNORED, Critic, labels_of
 
@@ -116,7 +116,7 @@ class ReconstructionMeter:
             values |= {f"critic/{name}": float(made), f"critic/{name}_originals": float(real)}
         if self.features:
             made, real = torch.cat(self.features, dim=1)
-            values["critic/frechet"] = frechet_distance(made, real)
+            values["critic/frechet"] = FrechetTo(real)(made)
         return values
 
 

@@ -28,7 +28,7 @@ from lantern.scenes.tokenizer_learning import (
     texture_loss,
 )  # fmt: skip
 from lantern.training.data_module import step_generator
-from lantern.training.optimizers import with_own_rates
+from lantern.training.optimizers import check_rates, with_own_rates
 from lantern.training.run.checks import check_architecture
 from lantern.training.run.schedule import progress_of
 
@@ -48,7 +48,7 @@ class TokenizerTask(pl.LightningModule):
         which k-means runs and each loss is added; `adversarial_weight`: relative to the gradient of the squared error;
         `critic`: the weights folder of the critic for validation, optional."""
         super().__init__()
-        _check_rates(lr=lr, discriminator_lr=discriminator_lr)
+        check_rates(lr=lr, discriminator_lr=discriminator_lr)
         if quantize_from < 1:
             raise LanternError(f"task.quantize_from={quantize_from} leaves k-means without data; give 1 at least")
         self.config = dict(architecture)
@@ -205,7 +205,7 @@ class CriticTask(pl.LightningModule):
 
     def __init__(self, critic: Critic, lr: float, weight_decay: float, seed: int = 0) -> None:
         super().__init__()
-        _check_rates(lr=lr, weight_decay=weight_decay)
+        check_rates(lr=lr, weight_decay=weight_decay)
         self.critic = critic
         self.lr, self.weight_decay, self.seed = lr, weight_decay, seed
 
@@ -248,9 +248,3 @@ def augment(images: Tensor, generator: Generator) -> Tensor:  # [B, 3, H, W] in 
     images = images + amounts(-0.4, 0.8) * (blurred - images)
     noise = torch.randn(images.shape, generator=generator).to(images.device)
     return (images * amounts(0.9, 1.1) + amounts(0, 0.06) * noise).clamp(0, 1)
-
-
-def _check_rates(**rates: float) -> None:
-    for name, rate in rates.items():
-        if not 0 <= rate < float("inf"):
-            raise LanternError(f"task.{name}={rate} is out of range; give 0 (for a rate: weights stay) or more")

@@ -92,13 +92,17 @@ def muon_with_adamw(
     """Muon on the `hidden` matrices of the model; AdamW without weight decay on the rest: embeddings, head, norms,
     biases. Both go on with these rates, whatever a checkpoint's were."""
     hidden = list(hidden)
-    for name, rate in (("lr", lr), ("muon_lr", muon_lr), ("weight_decay", weight_decay)):
-        if not 0 <= rate < float("inf"):
-            raise LanternError(f"task.{name}={rate} is out of range; give 0 (for a rate: weights stay) or more")
+    check_rates(lr=lr, muon_lr=muon_lr, weight_decay=weight_decay)
     chosen = {id(weight) for weight in hidden}
     rest = [weight for weight in model.parameters() if id(weight) not in chosen]
     muon, adamw = Muon(hidden, muon_lr, weight_decay), AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0)
     return with_own_rates(ChainedOptimizer(muon, adamw))
+
+
+def check_rates(**rates: float) -> None:
+    for name, rate in rates.items():
+        if not 0 <= rate < float("inf"):
+            raise LanternError(f"task.{name}={rate} is out of range; give 0 (for a rate: weights stay) or more")
 
 
 def matrices(module: nn.Module) -> list[nn.Parameter]:

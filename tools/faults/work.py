@@ -74,14 +74,7 @@ def table_files(folder: Path) -> dict[Path, bool]:
     for record in records:
         shard, names = record.parent, json.loads(record.read_text())["files"]
         found |= dict.fromkeys((shard / name for name in names), is_complete(shard))
-    for path in sorted(folder.rglob("features-*.safetensors")):
-        record = path.with_suffix(".json")
-        found[path] = record.is_file() and _has(path, json.loads(record.read_text()))
     return found
-
-
-def _has(path: Path, known: list) -> bool:
-    return path.is_file() and checksum(path) == known
 
 
 def _steps(folder: Path) -> Iterator[tuple[str, str]]:
