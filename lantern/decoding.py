@@ -51,9 +51,9 @@ class DecodingSetup:
 @memory_errors_explained()
 @torch.inference_mode()
 def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
-    """Images of the prompts, as tokens [B, L, ...] in the prompts' order; image i draws from the noise stream seeds[i].
-    They depend on weights, prompt, seed and settings alone, in bfloat16 up to rounding."""
-    if hasattr(setup.drafter, "decode"):  # of whole images by itself, as in row_parallel.py
+    """Decodes the prompts to image tokens [B, L, ...], in their order; image i uses the noise stream seeds[i]. An
+    image's tokens depend only on weights, prompt, seed and settings (in bfloat16 up to rounding)."""
+    if hasattr(setup.drafter, "decode"):  # it decodes whole images itself, like row_parallel.py
         return setup.drafter.decode(setup, prompts, seeds, batch_size)
     check_request(prompts, seeds, batch_size)
     batch = _Batch(setup, min(batch_size, len(prompts)))
@@ -86,7 +86,7 @@ def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int)
 
 @torch.inference_mode()
 def first_rounds(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]:
-    """The first `count` rounds of the prompts decoded together, or those before the first image is complete."""
+    """Decodes the prompts together -> the first `count` rounds, or fewer if an image is complete earlier."""
     batch, rows = _Batch(setup, len(prompts)), list(range(len(prompts)))
     batch.admit(rows, rows, list(prompts), list(seeds))
     while len(batch.rounds) < count and not batch.free_rows():
@@ -97,7 +97,7 @@ def first_rounds(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[i
 class Step(NamedTuple):
     """One image after one round of decoding."""
 
-    tokens: Tensor  # [L, ...] committed so far; what stands behind `committed` has no meaning
+    tokens: Tensor  # [L, ...]; only the first `committed` entries are valid
     committed: int
     tree: DraftTree | None  # drafted in this round; None for the prefill, which commits the first token
     accepted: int  # draft tokens
@@ -106,7 +106,7 @@ class Step(NamedTuple):
 
 @torch.inference_mode()
 def steps(setup: DecodingSetup, prompt: str, seed: int) -> Iterator[Step]:
-    """generate() for one prompt, one round for each value that the caller takes; closing the iterator ends decoding."""
+    """generate() for one prompt: each value taken decodes one more round; closing the iterator ends decoding."""
     batch, length = _Batch(setup, 1), setup.target.num_tokens
     started = perf_counter()
     batch.admit([0], [0], [prompt], [seed])
@@ -118,8 +118,8 @@ def steps(setup: DecodingSetup, prompt: str, seed: int) -> Iterator[Step]:
 
 
 class _Batch:
-    """The rows being decoded. A row is free once its image has all its tokens. A shrinking batch is filled up to a size
-    of the target's passes with copies of its first row: the rows from `distinct` on."""
+    """The rows being decoded. A row is free once its image is complete. When the batch shrinks, copies of its first row
+    pad it to a size that the target's passes have; the copies are the rows from index `distinct` on."""
 
     def __init__(self, setup: DecodingSetup, size: int) -> None:
         self.setup, self.target, self.drafter = setup, setup.target, setup.drafter
@@ -164,7 +164,7 @@ class _Batch:
         self._finish()
 
     def _first_tokens(self, prefill: Forward, rows: Tensor) -> Tensor:
-        """The token behind the prefix, verified like any other: the tree is a root alone."""
+        """The first token of each of these rows, verified like any other: the tree is only a root."""
         law = self.setup.sampling.law(prefill.logits)
         check_probabilities(law, self.target)
         probs = law.new_full((len(self), 1, law.shape[-1]), 1.0).index_copy(0, rows, law)
@@ -212,7 +212,7 @@ class _Batch:
         self.noise.advance(committed, verdict.num_committed)
 
     def _finish(self) -> bool:
-        """Moves complete images to `done` and frees their rows; whether there were any."""
+        """Moves complete images to `done` and frees their rows; returns whether there were any."""
         before = len(self.done)
         for row, count in enumerate(self.counts):
             if count >= self.target.num_tokens and self.images[row] >= 0:
@@ -221,8 +221,8 @@ class _Batch:
         return len(self.done) > before
 
     def shrink(self) -> None:
-        """No prompt is waiting: drops the free rows. The last active rows move into their slots, so that few caches are
-        copied."""
+        """Drops the free rows once no prompt is waiting. Only the last active rows move, into the free slots: so few
+        cache rows are copied."""
         alive = [row for row in range(self.distinct) if self.images[row] >= 0]
         last, self.distinct = list(alive), len(alive)
         left = [row if self.images[row] >= 0 else last.pop() for row in range(len(alive))]

@@ -41,8 +41,8 @@ MAX_DIRECT = 1 << 15  # weights up to which one operation is faster than six
 
 
 def gumbel_argmax(laws: Tensor, weights: Tensor) -> Tensor:
-    """The race: argmax(law / Exp) [...] over codes, from laws and weights 1 / Exp [..., V], is argmax(log law + G)
-    without a logarithm. The first of equals wins."""
+    """laws [..., V], weights 1 / Exp [..., V] -> the winner of the exponential race, argmax(law / Exp) [...]. It equals
+    argmax(log law + G) but needs no logarithm. The first of equals wins."""
     times = laws * weights
     size = times.shape[-1]
     if not times.is_cpu or size % BLOCK or times.numel() <= MAX_DIRECT:
@@ -67,14 +67,14 @@ def gumbel_topk(laws: Tensor, weights: Tensor, count: int) -> tuple[Tensor, Tens
     return nearest.gather(-1, best.indices // BLOCK) * BLOCK + best.indices % BLOCK, best.values.log()
 
 
-PICK_SPREAD = 0.5  # of log p about log q: the temperature at which softmax(log q + G) estimates the target's pick
+PICK_SPREAD = 0.5  # of log p around log q: softmax((log q + G) / PICK_SPREAD) estimates the target's pick
 
 
 class StoredPicks(NamedTuple):
     """The noise of picks, from tensors alone: the part of Noise that shared noise reads."""
 
     made: Tensor  # [B, window, V] exp(G)
-    used: Tensor  # [B] rows before the root's own
+    used: Tensor  # [B] index of the row of the token behind the root
 
     def noise_at_depths(self, depths: Tensor) -> Tensor:
         """[B, N] depths of nodes -> exp(G) [B, N, V] of the tokens behind them."""
@@ -95,7 +95,7 @@ class RowCache:
         """width V of a row; depth: of the deepest node that is read."""
         self.depth, self.window = depth, depth + 1 + AHEAD
         self.rows = torch.zeros(batch_size, 0, width, device=device)  # [B, window, V] once it is read
-        self.used = torch.full((batch_size,), self.window, device=device)  # [B] rows before the root's own, or more
+        self.used = torch.full((batch_size,), self.window, device=device)  # [B] rows already consumed, or more
         self.left = [0] * batch_size  # on the host: unused rows, the last ones
         # off the CPU launches cost more than what they compute: images that will soon have too few are filled as well
         self.refill_at = depth + (0 if self.rows.is_cpu else AHEAD // 2)
@@ -116,8 +116,8 @@ class RowCache:
         self.left = [self.left[image] for image in images.tolist()]
 
     def ensure(self, make: Callable[[Tensor, Tensor], Tensor]) -> None:
-        """Makes the rows that a round may read, where some are missing: moves the unused rows of images with too few to
-        the front and makes those behind them. make: images [M], positions behind the root [M, K] -> rows [M, K, V]."""
+        """Generates the rows that a round may read, if any are missing. In images with too few, it moves unused rows to
+        the front and fills the rest. make: images [M], positions behind the root [M, K] -> rows [M, K, V]."""
         if min(self.left) > self.depth:
             return
         window = self.window
@@ -144,7 +144,7 @@ class Noise:
     def __init__(
         self, batch_size: int, vocab_size: int, depth: int, device: torch.device | str = "cpu", num_nodes: int = 1
     ) -> None:
-        """depth: of the deepest node with a pick; num_nodes: of a tree whose children are judged."""
+        """depth: of the deepest node whose pick is read; num_nodes: of the largest tree judged by coins."""
         self.seeds = torch.zeros(batch_size, dtype=torch.long, device=device)
         self.position = torch.full((batch_size,), -1, device=device)
         self._nodes = torch.arange(num_nodes, device=device)
@@ -198,7 +198,7 @@ class Noise:
         return self._race(purpose, *counters).log_().neg_()
 
     def weights(self, purpose: Purpose, *counters: Tensor) -> Tensor:
-        """As gumbel, its exponential."""
+        """exp(G) for the G of gumbel(), in the same shape."""
         return self._race(purpose, *counters).reciprocal_()
 
     def _race(self, purpose: Purpose, *counters: Tensor) -> Tensor:
@@ -213,7 +213,7 @@ class Noise:
         return (hash_counters(seeds, purpose, *counters) >> 8).float() * 2.0**-24
 
     def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
-        """One coin per node [B] or [B, M]: true with the probability of that shape; never at 0, always at 1."""
+        """A coin per node [B] or [B, M]: true with the probability given in that shape; never at 0, always at 1."""
         if self._coins is None:
             self._coins = self.uniform(Purpose.COIN, self.position[:, None], self._nodes)
         return self._coins.gather(1, node.view(len(node), -1)).view_as(node) < probability
@@ -224,7 +224,7 @@ class Noise:
 
 
 def pick_noise(seeds: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
-    """exp(G) of the tokens at these positions, [N] or [B, N], of images with these seeds [B]: [B, N, V]."""
+    """seeds [B] of images, positions [N] or [B, N] -> exp(G) of the tokens there [B, N, V]."""
     codes = torch.arange(vocab_size, dtype=torch.int32, device=seeds.device)
     return _exponential(bits(seeds[:, None, None], Purpose.PICK, positions[..., None], codes)).reciprocal_()
 

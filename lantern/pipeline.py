@@ -24,14 +24,14 @@ from lantern.verification.longest_path import LongestPath
 from lantern.verification.runs import Runs
 from lantern.verification.traversal import Traversal
 
-# Where tests show, by enumeration, token by token or by moments, that the output law is the target's:
-# tests/test_laws.py and those of verification/, drafters/jacobi/ and continuous/.
+# Tests show, by enumeration, token by token or by moments, that with these parts the output law is the target's:
+# tests/test_laws.py and the tests of verification/, drafters/jacobi/ and continuous/.
 PROVEN_VERIFICATIONS = (Ratio, SharedNoise, SharedLaw, Block, Traversal, GaussianRatio, GaussianShared)
 PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled", "window")
 OF_A_RULE = ("name", "verification", "lossless", "parameters", "judge")
 RULE_KEYS = ("k", "delta", "lam")  # parameters that have a column of their own in every row
 FILLED_IN = ("codebook", "rule", "sampling", "target", "tree")  # arguments of parts that are no settings
-LAW_FILE = ".law.json"  # behind the name of a module: what lantern.check_law found out about its classes
+LAW_FILE = ".law.json"  # suffix of a module's certificate: what lantern.check_law found about its classes
 ROUNDING = 1e-9  # of an enumerated law: more is a deviation
 
 
@@ -40,7 +40,7 @@ class Law(NamedTuple):
 
     lossless: bool
     reason: str
-    is_open: bool = False  # nothing shows it yet, nor the contrary
+    is_open: bool = False  # not yet shown either way
 
 
 class DrafterOverrides(NamedTuple):
@@ -56,7 +56,7 @@ class Pipeline(DecodingSetup):
     model: str = "llamagen"
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
-        """Decodes the images, those with a whole batch of others."""
+        """Decodes the prompts, up to `batch_size` images at a time."""
         return generate(self, prompts, seeds, batch_size)
 
     def first_rounds(self, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]:
@@ -68,7 +68,7 @@ class Pipeline(DecodingSetup):
 
     def baseline(self) -> "Pipeline":
         """Plain AR decoding on the same target with the same picks."""
-        plain = getattr(self.verification, "plain", SharedNoise)()  # latents have another
+        plain = getattr(self.verification, "plain", SharedNoise)()  # verifications of latents name their own
         return replace(self, drafter=NoDrafter(), verification=plain, rule=Exact())
 
     def compiled_baseline(self) -> "Pipeline":
@@ -77,8 +77,8 @@ class Pipeline(DecodingSetup):
 
     @cached_property
     def law(self) -> Law:
-        """Lossless are combinations of Lantern's own parts that its tests cover, and those of a certificate: of the
-        target as it is, also where its weights are rounded."""
+        """Combinations of Lantern's own parts are lossless if its tests cover them, other combinations if a certificate
+        says so. The reference is the target as loaded, even with rounded weights."""
         law, is_rounded = self._law(), self.target.weights_hash.endswith(INT8)
         return law._replace(reason=f"{law.reason}; the target has weights in int8") if is_rounded else law
 
@@ -102,8 +102,8 @@ class Pipeline(DecodingSetup):
         return self.law.lossless
 
     def describe(self) -> dict[str, object]:
-        """The setting's keys of a result row (design: model … cfg_scale), then the rule's further parameters under the
-        names they have in its config, such as acceptance.eps."""
+        """The setting's entries of a result row (model … cfg_scale), then the rule's other parameters under their names
+        in its config, such as acceptance.eps."""
         rule, sampling = self.rule, self.sampling
         return {
             "model": self.model,
@@ -135,7 +135,7 @@ class PipelineFactory:
         return frozenset(signature(self.drafter.func).parameters) if isinstance(self.drafter, partial) else frozenset()
 
     def __call__(self, shape: TreePolicy | DrafterOverrides | None) -> Pipeline:
-        """None, and a drafter that drafts nothing, give plain decoding, whatever rule would judge drafts."""
+        """Plain decoding for shape None or a drafter that drafts nothing, whatever the rule."""
         if shape is None:
             return self.plain.baseline()
         drafter, given = self.drafter, shape.settings if isinstance(shape, DrafterOverrides) else {"tree": shape}
@@ -182,14 +182,14 @@ def check_skip(pipeline: Pipeline) -> None:
 
 
 def is_foreign(part: object) -> bool:
-    """Whether a part is none of Lantern's, by its class: a name or a kind can be anybody's."""
+    """Whether a part's class is defined outside Lantern. Its name or kind cannot tell: any class may use them."""
     return type(part).__module__.split(".")[0] != "lantern"
 
 
 def part_record(role: str, part: object) -> dict[str, object]:
-    """What a certificate holds of a part that is not Lantern's: its class, a hash of its code with what it imports of
-    the user's and, of rules and verifications, the settings. Trees and drafters are checked at small sizes, and count
-    at every size."""
+    """A certificate's record of a part that is not Lantern's: its class, a hash of its code and of the user's modules
+    that it imports, and, for rules and verifications, its settings. Trees and drafters are checked at small sizes, and
+    the result is taken to hold at every size."""
     source = source_of(part)
     held = vars(part) if role in ("rule", "verification") and hasattr(part, "__dict__") else {}
     settings = {name: _plain(value) for name, value in held.items() if name != "head_s"}  # a clock
@@ -198,7 +198,7 @@ def part_record(role: str, part: object) -> dict[str, object]:
 
 
 def class_name(part: object) -> str:
-    """By the name of the file, since a module that is run as a program is called __main__."""
+    """The file's name and the class's. A module's own name would be __main__ when it is run as a program."""
     source = source_of(part)
     return f"{source.stem if source else type(part).__module__}.{type(part).__qualname__}"
 
@@ -219,15 +219,15 @@ def _plain(value: object) -> object:
 
 
 def labels_of(parts: Mapping[str, Any], is_greedy: bool) -> dict[str, object]:
-    """A combination of parts by their names; of trees by the kind, of drafters not at all, since Lantern's differ in
-    their laws alone."""
+    """Labels of a combination of parts: the names of rule and verification, and the tree's kind. Drafters get no label:
+    Lantern's differ only in their laws."""
     names = {"rule": parts["rule"].name, "verification": parts["verification"].name, "tree": parts["tree"].kind}
     return {**names, "is_greedy": is_greedy}
 
 
 def certified_law(parts: Mapping[str, Any], is_greedy: bool) -> Law:
-    """What a certificate beside the file of a part that is not Lantern's says of this combination. Of several such
-    parts it must hold all: that each of them keeps the law does not show that they do together."""
+    """The law of this combination according to a certificate beside the file of a part that is not Lantern's. It must
+    cover all such parts together: parts that keep the law one by one may still break it in combination."""
     foreign = {role: part for role, part in parts.items() if is_foreign(part)}
     records = {role: part_record(role, part) for role, part in foreign.items()}
     free = {*foreign, *(["tree"] if "drafter" in foreign and isinstance(parts["tree"], TreeLabel) else [])}  # a name
@@ -271,8 +271,8 @@ def missing_arguments(part: object) -> set[str]:
 
 
 def bind_missing(part: Any, **available: object) -> Any:
-    """A partial called with those of the available arguments that it lacks; a complete part as it is. LanternError with
-    its settings where it refuses one by a TypeError, as a word in the place of a number."""
+    """Calls a partial with the available arguments that it lacks; returns a complete part unchanged. A TypeError, such
+    as for a word in place of a number, becomes a LanternError that names the settings."""
     if not isinstance(part, partial):
         return part
     lacking = {name: available[name] for name in missing_arguments(part) & set(available)}

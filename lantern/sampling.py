@@ -11,7 +11,7 @@ from lantern.errors import LanternError, check_whole, is_number
 from lantern.noise import GreedyNoise, Noise
 from lantern.types import Drafter, Target
 
-COLDEST, STRONGEST = 1e-4, 1e4  # temperature above 0, strength of guidance: beyond, float32 logits overflow
+COLDEST, STRONGEST = 1e-4, 1e4  # lowest temperature above 0, largest |cfg_scale|: float32 logits overflow beyond
 
 
 @dataclass(frozen=True)
@@ -80,5 +80,5 @@ def nucleus(scores: Tensor, top_p: float) -> Tensor:
     """Keeps the smallest set of most likely codes whose mass reaches top_p (Holtzman et al., 1904.09751)."""
     ordered, order = scores.softmax(-1).sort(dim=-1, descending=True)
     outside = ordered.cumsum(-1) - ordered >= top_p  # the mass before a code already suffices
-    outside[..., :1].zero_()  # in float32 a tiny top_p is 0
+    outside[..., :1].zero_()  # keeps the best code even if top_p rounds to 0 in float32
     return scores.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)

@@ -17,12 +17,12 @@ from lantern.types import per_step
 class Progress:
     """An image after one round. The first value is the prefill's: one token committed, none drafted."""
 
-    tokens: Tensor  # [L, ...] -1 where not committed, nan of continuous tokens
+    tokens: Tensor  # [L, ...]; not yet committed: -1, or nan for continuous tokens
     committed: int  # of them so far
-    positions: Tensor  # [N] where in the image each draft token of the round stands; of a tree several at one position
+    positions: Tensor  # [N] image position of each draft token of the round; tokens of a tree may share a position
     depths: Tensor  # [N] of the draft tokens in their tree, 1 for the root's children
     drafts: Tensor  # [N, ...] the draft tokens
-    accepted: int  # of them; the round commits these and one token of the target's own
+    accepted: int  # number of accepted drafts; the round also commits one token of the target's own
     steps: int  # rounds so far, the prefill left out
     ms: float  # decoding time of this round
     seconds: float  # decoding time so far, prefill included; what the caller does between rounds is left out
@@ -43,9 +43,9 @@ class Progress:
 
 
 def stream(pipeline: Pipeline, prompt: str, seed: int) -> Iterator[Progress]:
-    """pipeline.generate([prompt], [seed]), one value per round while it is decoding. Decoding goes on only as values
-    are taken, and ends with the iterator. Raises LanternError for a prompt that the model cannot read, and if the
-    model has decoded something else in between: a target holds one cache."""
+    """pipeline.generate([prompt], [seed]) as an iterator. Taking a value decodes one more round; closing the iterator
+    ends decoding. LanternError if the model cannot read the prompt, or if the model decodes something else between two
+    rounds, since a target holds one cache."""
     seconds = 0.0
     with closing(pipeline.steps(prompt, seed)) as steps:
         for number, step in enumerate(steps):

@@ -44,7 +44,7 @@ class TreeTopology:
         return cls.of(tuple(range(-1, length)), device)
 
     def cut_to(self, tokens_left: Tensor) -> Tensor:
-        """tokens_left [B] of each image -> parents [B, N]; a node with no token left behind it becomes padding."""
+        """tokens_left [B] -> parents [B, N]; a node at depth >= tokens_left becomes padding: no token may follow it."""
         parents = self.parents.masked_fill(self.depths >= tokens_left.to(self.parents.device)[:, None], PADDING)
         parents[:, 0] = -1
         return parents
@@ -59,7 +59,7 @@ class DraftTree:
 
     tokens: Tensor  # [B, N, ...] codebook indices, or latents [B, N, C]
     parents: Tensor  # [B, N] -1 at node 0; parents[:, i] < i; PADDING for a node that is not there
-    # [B, N, V] q that children were drawn from, in order, or the conditions of latents; None: chosen, point masses
+    # [B, N, V] q from which a node's children were drawn, in order; latents: conditions; None: chosen (point masses)
     draft_probs: Tensor | None = None
     topology: TreeTopology | None = None  # if all rows are known to have it
     width: int | None = None  # children of a node, at most, if known
@@ -100,8 +100,8 @@ class DraftTree:
 class Forward(NamedTuple):
     """What one target pass returns."""
 
-    logits: Tensor  # [B, N, V] after guidance: what the law is made from
-    features: Tensor  # [B, R, N, F] after the final norm: what the head reads; behind it layers that were asked for
+    logits: Tensor  # [B, N, V] after guidance; the law is computed from these
+    features: Tensor  # [B, R, N, F]: what the head reads (after the final norm), then the inputs of requested layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +132,9 @@ class Site(NamedTuple):
     """Where a rule judges a token."""
 
     depth: Tensor  # [B] depth of the judged child
-    rank: Tensor  # [B] siblings rejected here before
-    law: Tensor  # [B, V] the node's p before any rejection
-    node: Tensor | None = None  # [B] the judged child among all nodes of all rows, row by row
+    rank: Tensor  # [B] number of siblings rejected before it
+    law: Tensor  # [B, V] p at its parent, before any rejection
+    node: Tensor | None = None  # [B] index of the judged child among the flattened nodes [B N]
 
 
 class AcceptanceRule(Protocol):
@@ -142,7 +142,7 @@ class AcceptanceRule(Protocol):
     need `relax` (acceptance/relaxed.py) or `law` (acceptance/committed.py), unless the rule is lossless."""
 
     name: str
-    verification: str  # the default: shared_noise or ratio; else the name of the only one that judges by this rule
+    verification: str  # its default, shared_noise or ratio; otherwise the only verification that takes this rule
     lossless: bool  # whether the output law is the target's
 
     @property
@@ -153,7 +153,7 @@ class AcceptanceRule(Protocol):
 
 @runtime_checkable
 class RoundReader(AcceptanceRule, Protocol):
-    """A rule that judges a token by what else stands in its round: the other tokens, or the target's states at them."""
+    """A rule that also reads the rest of the round: the other drafted tokens, or the target's features at them."""
 
     def of_round(self, tree: DraftTree, features: Tensor) -> AcceptanceRule: ...  # [B, R, N, D], as the head reads them
 
@@ -170,8 +170,8 @@ class PassRunner(Protocol):
     def __call__(
         self, name: str, run: Callable, *inputs: Tensor, store: Tensor | None = None, settings: tuple = ()
     ) -> tuple[Tensor, ...]: ...  # run(*inputs)
-    def size(self, count: int, largest: int) -> int: ...  # of `count` rows or nodes with padding
-    def pad(self, tree: DraftTree, largest: int) -> DraftTree: ...  # up to such a size
+    def size(self, count: int, largest: int) -> int: ...  # `count` rows or nodes, rounded up with padding
+    def pad(self, tree: DraftTree, largest: int) -> DraftTree: ...  # pads the tree to that size
     def clear(self) -> None: ...  # drops all recordings
 
 
@@ -187,7 +187,7 @@ class Target(Protocol):
     guidance: int  # R: 1 without guidance, else 2
     compiles: bool  # whether passes run through torch.compile
     weights_hash: str
-    held_bytes: int  # of caches and recorded passes, which the next allocate reuses or frees
+    held_bytes: int  # memory of caches and recorded passes; the next allocate reuses or frees it
 
     @property
     def passes(self) -> PassRunner: ...
@@ -208,7 +208,7 @@ class Target(Protocol):
 
 
 class TreeLabel(NamedTuple):
-    """The name of what a drafter drafts, for its result rows; kind: its family, of which there may be several."""
+    """Names a drafter's drafts in result rows if it has no TreePolicy; kind: their family, of one name or more."""
 
     name: str
     kind: str
@@ -235,18 +235,18 @@ class Drafter(Protocol):
 
 
 class Expand(Protocol):
-    """The drafter as a tree policy calls it back, once a level."""
+    """The drafter's callback, which a tree policy calls once per level."""
 
     def __call__(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
-        """tokens [B, W] of the nodes to run, all of them at this depth (0: the root), and where their parents stand in
-        the order of expansion [B, W], -1 above the root -> log q [B, W, V] up to a constant per node."""
+        """tokens [B, W] of the nodes to expand, all at this depth (0: the root); parents [B, W]: their indices in the
+        order of expansion, -1 for the root's -> log q [B, W, V], up to a constant per node."""
 
 
 class TreePolicy(Protocol):
-    """Decides what is expanded; the policy is the algorithm and calls the drafter back."""
+    """Decides which nodes are expanded. The policy runs the algorithm and calls the drafter through `expand`."""
 
     name: str
-    kind: str  # the policy, of which there may be several trees
+    kind: str  # name of the policy; several trees may share it
     num_nodes: int  # N, the root included
     num_expanded: int  # nodes that the drafter runs a round, at most
     depth: int
@@ -256,8 +256,8 @@ class TreePolicy(Protocol):
 
 
 class Proposals(Protocol):
-    """How children are proposed for a verification. Scores are [B, W, V]; a node's children are its best codes. log q
-    is given up to a constant per node; laws [B, W, V] are those of a window's positions -> tokens [B, W]."""
+    """How children are proposed for a verification. Scores are [B, W, V]; a node's children are its best-scored
+    codes. log q is known up to a constant per node. redraw_coupled: laws [B, W, V] of a window -> tokens [B, W]."""
 
     needs_draft_law: bool  # whether verification reads q at nodes whose children were drawn
 
@@ -280,7 +280,7 @@ class Verification(Protocol):
 
 
 class Round(NamedTuple):
-    """The record of one round. Milliseconds are host time: on a GPU only their sum has a meaning, accept_ms waits."""
+    """The record of one round. Times are host time; on a GPU only their sum is meaningful: accept_ms waits."""
 
     paths: list[list[int]]  # accepted nodes by active row, the root first
     nodes: int  # of the widest row's tree, root included: what the pass computes for every row
@@ -290,7 +290,7 @@ class Round(NamedTuple):
     images: Sequence[int] = ()  # index of each active row's image in the list of prompts
     parents: Tensor | None = None  # [B, N] of the tree, left on its device
     commit_ms: float = 0.0  # of the caches and the bookkeeping
-    tokens_read: int = 0  # of all rows, where no tree counts them
+    tokens_read: int = 0  # by all rows; set by decoders without trees
 
     @property
     def ms(self) -> float:
@@ -299,7 +299,7 @@ class Round(NamedTuple):
 
     @property
     def num_judged(self) -> int:
-        """Nodes of all rows, without padding: an image's share does not depend on the rest of the batch."""
+        """Nodes of all rows without padding, so that an image's share does not depend on its batch."""
         whole = self.tokens_read or self.nodes * len(self.paths)
         return whole if self.parents is None else int((self.parents != PADDING).sum())
 
@@ -323,7 +323,7 @@ class Generation:
 
     @property
     def tokens_per_step(self) -> float | None:
-        """Committed image tokens per target forward, without the prefill's. None if images have a single token."""
+        """Committed image tokens per target forward, excluding the prefill and its token. None for one-token images."""
         return per_step((self.tokens.shape[1] - 1) * len(self.tokens), int(self.steps.sum()))
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""CASCADE's interchangeable siblings (2605.07230; only its abstract was read): where the target's states at two drafts
-of one parent nearly agree, either may stand for the other, so that a draft is judged by their pooled mass. Ours:
-agreement is a cosine, and the pooled mass moves to the judged token as in LANTERN. The paper's second property, paths
-whose states meet again further down, and its drafter training are left out."""
+"""CASCADE's interchangeable siblings (2605.07230; only its abstract was read). If the target's states at two drafts of
+one parent nearly agree, either may replace the other, so a draft is judged by their pooled mass. Ours: agreement is a
+cosine, and the pooled mass moves to the judged token as in LANTERN. Left out: the paper's drafter training and its
+second property, paths whose states meet again further down."""
 
 from copy import copy
 from typing import Self
@@ -22,8 +22,8 @@ class Cascade:
     _lent: Lent | None = None
 
     def __init__(self, agreement: float) -> None:
-        """agreement: the least cosine between the features of interchangeable nodes, those of both guidance rows; above
-        1 the rule is exact."""
+        """agreement: smallest cosine between the features of interchangeable nodes, guidance rows concatenated; above 1
+        the rule is exact."""
         if not agreement > -1:
             raise LanternError(f"acceptance.agreement={agreement} is a cosine that all states have; give above -1")
         self.agreement, self.lossless = agreement, agreement > 1

@@ -1,5 +1,5 @@
-"""Rules given by the law r that replaces the target's at a node: a map (p, q, depth) -> r. Verifying r exactly commits
-r, so that a bound on r is a bound on the output at that node."""
+"""Rules given by a law r that replaces the target's p at a node: a map (p, q, depth) -> r. Tokens are verified exactly
+against r and so follow r: a bound on r is a bound on the output law at that node."""
 
 from typing import Protocol, runtime_checkable
 

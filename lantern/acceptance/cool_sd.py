@@ -10,7 +10,7 @@ from lantern.acceptance.weighted import MOST, judge_weighted, weighted_law
 from lantern.errors import LanternError
 from lantern.types import Site
 
-FARTHEST = 80  # of mu: exp(±80) scales any acceptance to 0 or 1, and is finite in float32, times MOST as well
+FARTHEST = 80  # largest |mu|: exp(±80) scales any acceptance to 0 or 1; even times MOST it is finite in float32
 
 
 class CoolSD:

@@ -1,6 +1,6 @@
-"""Entropy-aware acceptance (2510.09012): relaxed where the target's entropy is high. Their code leaves the rule out;
-this form is ours, after their temperature: f = min(1, w p/q), w = 1 + β (1 - exp(-H/α)), H in nats. The paper judges a
-window of SJD (method=entropy_sjd)."""
+"""Entropy-aware acceptance (2510.09012) is relaxed where the target's entropy is high. Their code omits the rule; this
+formula is ours, modelled on their temperature: f = min(1, w p/q), w = 1 + β (1 - exp(-H/α)), H in nats. The paper
+judges a window of SJD (method=entropy_sjd)."""
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ from lantern.types import Site
 
 
 class EntropyAware:
-    """The weight runs from 1, exact, where H = 0 to 1 + beta where the law is flat."""
+    """The weight is 1 (exact) at H = 0 and rises towards 1 + beta with the entropy."""
 
     name = "entropy_aware"
     verification = "ratio"  # by default, as in the paper

@@ -18,8 +18,8 @@ class GSD:
     verification = "ratio"  # by default, as in the paper
 
     def __init__(self, codebook: Tensor, g: int, max_gap: float, max_distance: float) -> None:
-        """codebook [V, C]; g codes a cluster, 1 <= g <= V, whose p differs from x's by less than max_gap and whose
-        squared distance to x is less than max_distance, both above 0."""
+        """codebook [V, C]; g, 1 <= g <= V: codes nearest in rank; a cluster keeps those whose p differs from x's by
+        less than max_gap and whose squared distance to x is less than max_distance; both limits above 0."""
         check_whole("acceptance", g=g)
         if not 1 <= g <= len(codebook):
             raise LanternError(f"acceptance.g={g} codes a cluster; give 1 to {len(codebook)}, the codebook's size")

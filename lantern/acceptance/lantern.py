@@ -1,6 +1,6 @@
-"""LANTERN (Jang et al., 2410.03355, algorithm 1): a token takes the probability of its nearest codes, at most k codes
-and δ in all, and is judged by p~(x) = p(A(x)), residual norm(max(p~ - q, 0)). Follows the paper, not its released
-code."""
+"""LANTERN (Jang et al., 2410.03355, algorithm 1): a token x takes the probability of its nearest codes, at most k codes
+and δ in all. It is judged by p~(x) = p(A(x)), A(x) being x and these codes; the residual is norm(max(p~ - q, 0)).
+Follows the paper, not its released code."""
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ from lantern.errors import LanternError
 
 class Lantern:
     """p~(x) - p(x) <= delta for the judged x. delta bounds this one move, not the output law's total variation. The
-    paper judges one token a position; behind rejected siblings p is the law they leave, normalised, as in its code."""
+    paper judges one token per position; after rejected siblings, p is their normalised residual, as in its code."""
 
     name = "lantern"
     verification = "ratio"  # by default, as in the paper

@@ -1,6 +1,6 @@
-"""LANTERN++ as released for Lumina-mGPT (code of 2502.06352): its acceptance, and a residual that differs from the
-paper's p~ - q: where x absorbed anything, the k + 1 nearest codes leave p, from which q is still subtracted where
-children were drawn."""
+"""LANTERN++ as released for Lumina-mGPT (code of 2502.06352): the paper's acceptance, but not its residual p~ - q. If x
+absorbed anything, p is set to 0 at its k + 1 nearest codes; then, if children were drawn, q is subtracted, else x is
+removed."""
 
 from torch import Tensor
 
@@ -18,7 +18,7 @@ class LanternPPReleased(LanternPP):
     def __init__(self, codebook: Tensor, k: float, lam: float) -> None:
         super().__init__(codebook, k, lam)
         self.dropped = nearest_and_next(codebook, self.k)
-        self.lossless = self.k == 0  # not at lam = 1: codes without mass are absorbed, and their neighbours dropped
+        self.lossless = self.k == 0  # lam = 1 is lossy: x absorbs codes of mass 0, and its nearest codes are dropped
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         accept = relaxed(self.relax(p, x), q, x)[0]

@@ -1,5 +1,5 @@
-"""LANTERN as released for LlamaGen and Anole (code of 2410.03355): its acceptance, and residuals that differ from the
-paper's p~ - q: where x absorbed anything, the k + 1 nearest codes leave q if children were drawn, and p if chosen."""
+"""LANTERN as released for LlamaGen and Anole (code of 2410.03355): the paper's acceptance, but not its residual p~ - q.
+If x absorbed anything, its k + 1 nearest codes are set to 0: in q if children were drawn, in p if they were chosen."""
 
 import torch
 from torch import Tensor
@@ -11,16 +11,16 @@ from lantern.types import Site
 
 
 class LanternReleased(Lantern):
-    """For comparison with published results. All of B_{k+1} is dropped, not only what x absorbed, unless x absorbed
-    nothing; an empty residual becomes uniform. Not reproduced: their neighbours come from the raw codebook, ours from
-    the decoder's."""
+    """For comparison with published results. If x absorbed anything, all of B_{k+1}, its k + 1 nearest codes, is
+    dropped, not only what x absorbed; an empty residual becomes uniform. Not reproduced: they find neighbours in the
+    raw codebook, we in the decoder's."""
 
     name = "lantern_released"
 
     def __init__(self, codebook: Tensor, k: float, delta: float) -> None:
         super().__init__(codebook, k, delta)
         self.dropped = nearest_and_next(codebook, self.k)
-        self.lossless = self.k == 0  # not at delta = 0: codes without mass are absorbed, and their neighbours dropped
+        self.lossless = self.k == 0  # delta = 0 is lossy: x absorbs codes of mass 0, and its nearest codes are dropped
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         accept = relaxed(self.relax(p, x), q, x)[0]

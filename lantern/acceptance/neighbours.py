@@ -9,7 +9,7 @@ SPARE = 32  # candidates beyond k, for ties
 
 
 def number_of_neighbours(codebook: Tensor, k: float) -> int:
-    """k, or below 1 the number of codes that this share of the codebook is: LANTERN's 1,000 of 16,384 are 0.061."""
+    """k as a number of codes. A k below 1 is a share of the codebook: LANTERN's 1,000 of 16,384 codes are 0.061."""
     k = round(k * len(codebook)) if 0 < k < 1 else k
     check_whole("acceptance", k=k)
     return int(k)

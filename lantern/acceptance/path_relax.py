@@ -13,7 +13,7 @@ from lantern.types import DraftTree, Site
 
 
 class PathRelax:
-    """A node counts as a path of its own: in a tree whose paths part at the root this is the paper's rule."""
+    """Each node of a depth counts as one path. If all paths part at the root, this is the paper's rule."""
 
     name = "path_relax"
     verification = "ratio"  # by default

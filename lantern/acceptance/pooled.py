@@ -11,14 +11,14 @@ from lantern.types import DraftTree, Site
 
 
 class Lent(NamedTuple):
-    """What nodes are lent in a round: the node i the share [i, j] of the probability of j's token."""
+    """What nodes borrow in a round: node i borrows the share [i, j] of the probability of node j's token."""
 
     tokens: Tensor  # [B, N]
     shares: Tensor  # [B, N, N], 0 on the diagonal
 
 
 def apart(tree: DraftTree) -> Tensor:
-    """[B, N, N] true for two nodes that are not the same one; padding lends nothing."""
+    """[B, N, N] true where i and j are different nodes and j is no padding, since padding lends nothing."""
     itself = torch.eye(tree.parents.shape[1], dtype=torch.bool, device=tree.parents.device)
     return ~itself & ~tree.is_padding[:, None]
 
@@ -26,7 +26,7 @@ def apart(tree: DraftTree) -> Tensor:
 def judge_by_lent_mass(
     name: str, lent: Lent | None, moves: bool, p: Tensor, q: Tensor | None, x: Tensor, site: Site
 ) -> tuple[Tensor, Tensor]:  # as AcceptanceRule.judge
-    """moves: whether what is lent is taken from the others, and missing in the residual."""
+    """moves: whether lent mass is taken away from its lenders, so that the residual lacks it there."""
     if lent is None or site.node is None:
         raise LanternError(f"acceptance={name} judges the nodes of a round, and is given none; decode with it")
     size, index = lent.tokens.shape[1], x[:, None]

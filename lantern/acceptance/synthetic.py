@@ -12,8 +12,8 @@ from lantern.types import Site
 
 
 class Synthetic:
-    """A judged child at depth d is accepted with rates[d - 1]; below the last rate with that one. Of siblings each is
-    judged behind the rejection of those before it, so that a node with two children goes on with 1 - (1 - rate)^2."""
+    """A child at depth d is accepted with probability rates[d - 1]; deeper levels use the last rate. Siblings are
+    judged once those before them are rejected, so one of two children is accepted with probability 1 - (1 - rate)^2."""
 
     name = "synthetic"
     verification = "ratio"  # by default

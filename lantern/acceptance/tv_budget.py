@@ -1,6 +1,6 @@
 """Total-variation budget: the committed law is r = (1 - w) p + w q, within ε of p at every position. With one drawn
-child no rule within ε accepts more often: 1 - TV(p, q) + ε, the Pareto front of Yin et al. (2411.00841, theorem 5). No
-such claim for several children."""
+child it accepts with probability 1 - TV(p, q) + ε, and no rule within ε accepts more often: the Pareto front of Yin et
+al. (2411.00841, theorem 5). No such claim for several children."""
 
 import torch
 from torch import Tensor

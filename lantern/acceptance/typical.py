@@ -11,8 +11,8 @@ from lantern.types import Site
 
 
 class Typical:
-    """Shared noise accepts the longest path of tokens that are typical or that the noise picks, of equally long ones
-    the first, where Medusa takes the likeliest. Ratio accepts the first typical token."""
+    """Shared noise accepts the longest path whose tokens are typical or picked by the noise; of equally long paths it
+    takes the first, Medusa the likeliest. Ratio accepts the first typical token."""
 
     name = "typical"
     verification = "shared_noise"  # by default: the rule is deterministic

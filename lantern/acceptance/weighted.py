@@ -7,7 +7,7 @@ from torch import Tensor
 from lantern.acceptance.committed import point_mass
 from lantern.acceptance.relaxed import normalise
 
-MOST = 1e3  # of what scales weights in a rule's settings: in float32 an infinite weight times p = 0 would be NaN
+MOST = 1e3  # limit of settings that scale weights: in float32 an infinite weight times p = 0 would be NaN
 
 
 def judge_weighted(p: Tensor, q: Tensor | None, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

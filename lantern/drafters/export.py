@@ -53,9 +53,9 @@ def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
 
 
 def write_sglang(checkpoint: str, target: Any, folder: str) -> Path:
-    """model.safetensors and config.json as SGLang's LlamaForCausalLMEagle reads them (speculative algorithm EAGLE): for
-    models whose codes are ids of their language model. LlamaForCausalLMEagle3 has norms before its attention and its
-    head, and no token in the residual stream; no drafter here can be written as one."""
+    """Writes model.safetensors and config.json for SGLang's LlamaForCausalLMEagle (speculative algorithm EAGLE), for
+    models whose codes are ids of their language model. No drafter here fits LlamaForCausalLMEagle3, which has norms
+    before its attention and its head, and no token in the residual stream."""
     _check_place(Path(folder), WEIGHTS_FILE, True)
     vocabulary = getattr(target, "vocabulary", None)
     if vocabulary is None or vocabulary.row_end is not None or not isinstance(vocabulary.hidden, nn.Identity):
@@ -97,8 +97,8 @@ others.
 def model_card(
     repository: str, source: str, model: str, overrides: Sequence[str], target_hash: str, base: str | None = None
 ) -> str:
-    """A card of the Hub for the drafter of `source`, with the figures of the last validation of its run, where they are
-    there. overrides: those that describe the target; base: the target's checkpoint, a path or a Hub id."""
+    """A Hub card for the drafter in `source`, with the figures of its run's last validation, if there are any.
+    overrides: config overrides that select the target; base: the target's checkpoint, a path or a Hub id."""
     weights = Path(source).expanduser()
     run = weights.parents[is_training(weights)]  # a checkpoint lies in a folder of its own
     known = json.loads((run / PROVENANCE).read_text()) if (run / PROVENANCE).is_file() else {}
@@ -121,7 +121,7 @@ def model_card(
 
 
 def _origin(source: str, known: Mapping) -> str:
-    """Where the weights of `source` come from, by the provenance of their run or by their place."""
+    """Where the weights of `source` come from, according to their run's provenance or their location."""
     of_run, of_checkout = (state.get("revision") or "not on record" for state in (known.get("git", {}), git_state()))
     if known:
         return f"Trained by Lantern, revision {of_run}"

@@ -38,12 +38,12 @@ from lantern.types import Target, TreePolicy
 
 SIZES = ("dim", "num_heads", "hidden_dim")  # of a network, in its config
 DRAFTER_FILES = (CONFIG_FILE, *FOLDER_FILES)
-LAYER_WIDTHS = 14  # parameters of a drafter over its squared width, about: fc 2, attention 4, feed-forward 8
+LAYER_WIDTHS = 14  # parameters of a drafter / squared width, approximately: fc 2, attention 4, feed-forward 8
 EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
 CHECKPOINT = "drafter.checkpoint"
-ARTIFACT = "wandb:"  # before the name of one
+ARTIFACT = "wandb:"  # prefix of an artifact's name
 TRAINING_SUFFIX = ".ckpt"  # of the checkpoints that a training goes on from
-NETWORK, DESCRIPTION = "network.", "drafter"  # in these: the prefix of a drafter's weights, the key of its config
+NETWORK, DESCRIPTION = "network.", "drafter"  # in such checkpoints: prefix of the drafter's weights, key of its config
 
 log = logging.getLogger(__name__)
 Network = TypeVar("Network", EagleNetwork, ParallelNetwork)
@@ -57,8 +57,8 @@ def load_eagle(checkpoint: str | Path, target: FeatureTarget, tree: TreePolicy, 
 
 
 def eagle_layer(checkpoint: str | Path, target: FeatureTarget) -> tuple[EagleNetwork, str]:
-    """The network beside its target, and the hash of its weights; "random": one of the target's width, untrained, to
-    time decoding without a drafter's files."""
+    """The network, on the target's device, and the hash of its weights. checkpoint "random": an untrained network of
+    the target's width, to time decoding without drafter files."""
     weight = target.embed_weight
     if checkpoint == RANDOM:
         require_features(target)
@@ -70,8 +70,8 @@ def eagle_layer(checkpoint: str | Path, target: FeatureTarget) -> tuple[EagleNet
 
 
 def _share(load: Callable[[Path, Target], Network], folder: Path, target: Target) -> Network:
-    """load(folder, target) beside the target, or the same network if a drafter is using it: drafters only read it, and
-    tree=auto makes a dozen of one."""
+    """load(folder, target) on the target's device, or the network already loaded if a drafter uses it: drafters only
+    read it, and tree=auto makes a dozen drafters of one network."""
     weight = target.embed_weight
     key = load, folder, weights_hash(folder), target.weights_hash, weight.shape, weight.dtype, weight.device
     if (network := _in_use.get(key)) is None:
@@ -183,7 +183,7 @@ def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, targe
         del wanted["target_hash"]
     for key, value in wanted.items():
         found = config.get(key)
-        if key == "target_hash":  # rounded to int8, its features are near
+        if key == "target_hash":  # a target rounded to int8 has almost the same features
             found, value = str(found).removesuffix(INT8), str(value).removesuffix(INT8)
         if found != value:
             raise CheckpointError(

@@ -1,7 +1,7 @@
-"""Parallel drafting (ParallelSpec, 2410.05589): what all levels predict comes from one drafter forward, whose cost does
-not grow with the tree's depth; a light map of the drafted tokens then tells the nodes of a level apart. ParallelSpec
-trains mask tokens that the drafter reads behind the root; here each level reads the root's pair through a linear map of
-its own, and the pairs above its place."""
+"""Parallel drafting (ParallelSpec, 2410.05589): one drafter forward predicts all levels, so its cost does not grow with
+the tree's depth; a light map of the drafted tokens then tells the nodes of a level apart. ParallelSpec trains mask
+tokens that the drafter reads behind the root. Here each level reads the root's pair through a linear map of its own,
+and the pairs above its place in the image."""
 
 from time import perf_counter
 
@@ -100,8 +100,8 @@ class Parallel(FeatureDrafter):
         return torch.cat([chain, own], 1), *self._scores(own)
 
     def _levels(self, at: RootPass, tokens: Tensor, features: Tensor, roots: Tensor, above: Tensor) -> tuple[Tensor]:
-        """One forward over the pairs committed since the last draft, the root's last, and behind it the other levels
-        -> what they predict, guided [B, levels, D]."""
+        """One forward over the pairs committed since the last draft, ending with the root's, then the other levels ->
+        the guided features that the levels predict [B, levels, D]."""
         guidance, flat = self.target.guidance, rearrange(features, "b r t d -> (b r t) d")
         x = self._layer.pairs(tokens.repeat_interleave(guidance, 0).flatten(), flat)
         last = at.from_root(features)[:, :, 0].flatten(0, 1)

@@ -16,8 +16,8 @@ EXTENT = 64  # slots: the smallest extent
 
 
 class ReusableCache:
-    """One KVCache at a time, each in the memory of the one before: allocating pages costs a processor more than a round
-    does, and two caches at once would need twice the estimated memory."""
+    """Holds one KVCache at a time and reuses its memory for the next. On a CPU, allocating pages costs more than a
+    round, and two caches at once would need twice the estimated memory."""
 
     def __init__(self, *others: "ReusableCache") -> None:
         """others: freed as well before this one grows."""
@@ -73,8 +73,8 @@ class KVCache:
             self._counts[image] = length
 
     def reserve(self, count: int, offset: int = 0) -> None:
-        """Reserves count slots, offset behind each image's committed ones, for the next pass to write. `reserved` is
-        the first of them if all images have the same length, else all of them [B R, T]."""
+        """Reserves `count` slots for the next pass to write, starting `offset` behind each image's committed slots.
+        `reserved` is the first of them if all images have the same length, else all of them [B R, T]."""
         self.extent = self.needed(count, offset)
         self._readable = self.store[..., : self.extent, :].unbind(0)
         if min(self._counts) == max(self._counts):  # equal lengths: plain copies
@@ -86,14 +86,14 @@ class KVCache:
             self._uneven = SlotView(self, self.reserved, self.extent)
 
     def needed(self, count: int, offset: int = 0) -> int:
-        """Slots up to the last of count, offset behind the committed ones of the longest image."""
+        """Slots needed in all for `count` more, starting `offset` slots behind the longest image's committed ones."""
         extent = max(self._counts) + offset + count
         if extent > self.slots:
             raise LanternError(f"the cache has {self.slots} slots and {extent} are needed; allocate larger trees")
         return extent
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """[B R, H, T, Dh] each, into the reserved slots -> all slots up to the last reserved one [B R, H, S, Dh]."""
+        """Writes both [B R, H, T, Dh] into the reserved slots -> slots up to the last reserved one [B R, H, S, Dh]."""
         if self._fresh is None:
             return self._uneven.update(layer, key, value)
         fresh = self._fresh[layer]
@@ -112,8 +112,8 @@ class KVCache:
         return additive(mask, self.store.dtype).repeat_interleave(self.guidance, 0)
 
     def move(self, path: Tensor, paths: list[list[int]], committed: Tensor) -> None:
-        """Keeps the reserved slots of the accepted path [B, A]; paths: the same on the host, with -1 for a node whose
-        slot is not known there; committed [B]: their lengths."""
+        """Commits the reserved slots of the accepted path [B, A]. paths: the same on the host, -1 for a node whose slot
+        is unknown there; committed [B]: lengths of the paths."""
         moving = [index for nodes in paths for index, node in enumerate(nodes) if node != index]
         counts = [len(nodes) for nodes in paths]
         if moving:  # else every entry is in place
@@ -121,7 +121,7 @@ class KVCache:
         self.extend(counts, committed)
 
     def extend(self, counts: list[int], committed: Tensor) -> None:
-        """The first reserved slots of each image become committed: the same numbers on the host and as [B]."""
+        """Commits the first reserved slots of each image: counts on the host, committed [B] the same on the device."""
         self.lengths += committed
         self._counts = [length + count for length, count in zip(self._counts, counts, strict=True)]
 
@@ -185,8 +185,8 @@ class SlotView:
 
 
 class IndexedView:
-    """The cache as a recorded pass behind the committed slots sees it: as KVCache, but what differs between rounds is
-    read from tensors."""
+    """The cache as seen by a recorded pass that writes behind the committed slots. It works like KVCache, but reads
+    everything that differs between rounds from tensors."""
 
     def __init__(self, cache: KVCache, lengths: Tensor, visible: Tensor, slots: range, extent: int) -> None:
         """lengths, visible: the cache's; slots: to write, behind the committed ones."""
@@ -224,8 +224,8 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def extent_of(slots: int) -> int:
-    """The number of slots that a pass over `slots` of them reads, at most a quarter more beyond EXTENT. Each extent has
-    a recording of its own: there are four of them between a length and its double."""
+    """Rounds `slots` up to the number that a pass reads: above EXTENT, at most a quarter more. Each extent has its own
+    recording; there are four extents between a length and its double."""
     step = max(EXTENT, 1 << max(0, (slots - 1).bit_length() - 3))
     return -(-slots // step) * step
 

@@ -50,7 +50,7 @@ class CachedTarget:
         return len(self.transformer.layers)
 
     def hand_out(self, layers: Sequence[int]) -> None:
-        """Passes until the next allocate return the inputs of these layers behind their features: Forward.features
+        """Until the next allocate, passes append the inputs of these layers to their features: Forward.features
         [B, R, N, F], F = (1 + len(layers)) D."""
         self.cache.layers = tuple(layers)
 

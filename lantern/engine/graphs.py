@@ -17,10 +17,10 @@ from lantern.types import PADDING, DraftTree
 
 log = logging.getLogger(__name__)
 MIN_PASSES = 3  # of a shape in a call of generate() before it is recorded
-MAX_RECORDINGS = 256  # at once, more than the shapes of tree=auto; the one that was replayed longest ago gives way
+MAX_RECORDINGS = 256  # kept at once, more than tree=auto has shapes; the least recently replayed one is dropped
 
 Outputs = tuple[Tensor, ...]
-Run = Callable[..., Outputs]  # running it twice in a row leaves what running it once does
+Run = Callable[..., Outputs]  # idempotent: running it twice leaves the same state as once
 Record = Callable[[Callable[[], None]], Callable[[], None]]  # from a function to one that repeats its kernels
 
 
@@ -35,7 +35,7 @@ class Key(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """One shape's pass. Recordings whose inputs or outputs have one shape read or write the same memory."""
+    """The pass of one shape. Recordings share the memory of inputs, and of outputs, that have the same shape."""
 
     read: Outputs
     replay: Callable[[], None]
@@ -86,8 +86,8 @@ class PassGraphs:
         return not self._has_refused
 
     def size(self, count: int, largest: int) -> int:
-        """The number of rows or nodes to which `count` of them are padded: `largest`, or a power of two up to half of
-        it, so that all sizes together are at most twice the largest."""
+        """`count` rows or nodes, rounded up to a power of two that is at most half of `largest`, or else to `largest`:
+        all sizes together are at most twice the largest."""
         padded = 1 << (count - 1).bit_length()
         return padded if 2 * padded <= largest else largest
 
@@ -125,8 +125,8 @@ class PassGraphs:
     def __call__(
         self, name: str, run: Run, *inputs: Tensor, store: Tensor | None = None, settings: tuple = ()
     ) -> Outputs:
-        """run(*inputs). store: a cache that run reads and writes in place, of which passes of this name have one at a
-        time; settings: all else that the result depends on, with the owners of what run reads in place."""
+        """Returns run(*inputs). store: the cache that run reads and writes in place; passes of one name have one at a
+        time. settings: everything else that the result depends on, and the owners of all that run reads in place."""
         if store is not None:
             self._follow(name, store.data_ptr())
             settings = (*settings, store.shape, store.stride())
@@ -140,15 +140,15 @@ class PassGraphs:
         return tuple(part.clone() for part in recording.written)  # the next pass overwrites them
 
     def _follow(self, name: str, address: int) -> None:
-        """Ends the recordings of a cache that has moved: its memory has been given back."""
+        """Drops the recordings of a cache that has moved, since its old memory has been freed."""
         if self._addresses.get(name) != address:
             self._addresses[name] = address
             self._made = {key: made for key, made in self._made.items() if key.name != name}
             self._refused = {key for key in self._refused if key.name != name}
 
     def _new(self, key: Key, run: Run, inputs: Outputs) -> Outputs:
-        """Runs the pass as it is, and records it unless the shape is short-lived or was refused: at an error this shape
-        alone is, until the cache moves. Where memory was lacking the others make room."""
+        """Runs the pass without a graph, and records it unless its shape is still rare or was refused. An error refuses
+        only this shape, until the cache moves; if memory was lacking, all other recordings are dropped."""
         result = run(*inputs)
         self._passes[key] += 1
         if key in self._refused or self._passes[key] < MIN_PASSES:
@@ -174,9 +174,9 @@ class PassGraphs:
             self._passes.pop(key, None)
 
     def _recorded(self, run: Run, inputs: Outputs, result: Outputs) -> Recording:
-        """Replays once and compares with a second run on the recording's own memory, whose kernels are the same: a
-        graph captured on another device or stream is empty. The first run may have had other kernels, for the strides
-        of its inputs."""
+        """Records the pass and checks one replay against a second run on the recording's own memory, which uses the
+        same kernels: a graph captured on another device or stream is empty. The first run may have used other kernels,
+        as the strides of its inputs may differ."""
         read, written = self._like("read", inputs), self._like("written", result)
         copy(read, inputs)
         again = run(*read)
@@ -189,7 +189,7 @@ class PassGraphs:
         return Recording(read, replay, written)
 
     def _like(self, use: str, parts: Outputs) -> Outputs:
-        """Memory of these shapes, that of other recordings where they have some."""
+        """Buffers of these shapes, shared with other recordings that have such shapes."""
         found, seen = [], Counter[Hashable]()
         for part in parts:
             kind = use, part.shape, part.dtype
@@ -203,7 +203,7 @@ class PassGraphs:
 
 
 def with_tensors(tree: DraftTree, tokens: Tensor, parents: Tensor) -> DraftTree:
-    """The tree with these tensors; the tree itself, with all it has derived, if they are its own."""
+    """The tree with these tensors; the same object, with its cached properties, if they already are its own."""
     is_own = tokens is tree.tokens and parents is tree.parents
     return tree if is_own else replace(tree, tokens=tokens, parents=parents, draft_probs=None)
 
@@ -220,7 +220,7 @@ def copy(goals: Outputs, sources: Outputs) -> None:
 
 
 def by_same_kernels(eps: float) -> float:
-    """Few of them are not deterministic, such as those that add in any order."""
+    """Tolerance for the same kernels: a few are not deterministic, such as those that add in any order."""
     return max(4 * eps, 1e-5)
 
 
@@ -229,7 +229,7 @@ def by_other_kernels(eps: float) -> float:
 
 
 def require_equal(name: str, outputs: Outputs, of_pass: Outputs, rounding: Callable[[float], float]) -> None:
-    """rounding: from a dtype's eps to how far floats may be apart, of the largest one."""
+    """rounding: maps a dtype's eps to the allowed difference of floats, relative to the largest one."""
     for index, (found, wanted) in enumerate(zip(outputs, of_pass, strict=True)):
         if not wanted.is_floating_point():
             difference, most, largest = float((found != wanted).sum()), 0.0, 0.0
@@ -244,8 +244,8 @@ def require_equal(name: str, outputs: Outputs, of_pass: Outputs, rounding: Calla
 
 
 class CudaRecorder:
-    """CUDA graphs on one device, be it the current one or not. They share one pool of memory, since only one of them
-    runs at a time; where none is left, the next begins another: torch refuses a pool whose graphs are all gone."""
+    """Records CUDA graphs on one device, current or not. They share one memory pool, since only one of them runs at a
+    time. When no graph is left, the next one starts a new pool: torch refuses a pool whose graphs are all gone."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._pool = device, torch.cuda.graph_pool_handle()
@@ -266,7 +266,7 @@ class CudaRecorder:
             try:
                 with torch.cuda.graph(graph, pool=self._pool, stream=stream):  # torch's own is of the first device
                     run()
-            finally:  # torch leaves its stream after ending the capture, which fails where the capture has
+            finally:  # if the capture fails, so does ending it, and torch stays on its stream
                 torch.cuda.set_stream(before)
         self._graphs.add(graph)
         return partial(self._replay, graph)

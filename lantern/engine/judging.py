@@ -1,5 +1,5 @@
-"""Laws and verdicts of a batch's trees. Shared noise reads no values on the host, so that with the laws it is one pass,
-which a GPU runs as one CUDA graph."""
+"""Computes the laws and verdicts of a batch's trees. Shared noise reads no values on the host, so laws and verdicts
+are one pass, which a GPU runs as one CUDA graph."""
 
 from dataclasses import dataclass
 from math import isnan
@@ -23,7 +23,7 @@ class Judge:
     verification: Verification
     rule: AcceptanceRule
     noise: Noise
-    width: int  # D, of what the head reads; drafters may have asked for more behind it
+    width: int  # D: what the head reads; requested layers' inputs may follow
 
     def __call__(self, tree: DraftTree, forward: Forward) -> tuple[Tensor, Verdict]:
         """-> p [B, N, V] and what is committed."""
@@ -47,8 +47,8 @@ class Judge:
 
 
 def check_probabilities(law: Tensor, target: Target) -> None:
-    """law [B, V], NaN in every code if logits were NaN or infinite. Then caches are freed: a NaN in them would reach
-    later images even where masked."""
+    """Raises LanternError if law [B, V] is NaN, as all its codes are if logits were NaN or infinite. First frees the
+    caches: a NaN in them would reach later images even where masked."""
     if isnan(law[:, 0].sum().item()):
         target.release()
         dtype = str(target.embed_weight.dtype).removeprefix("torch.")

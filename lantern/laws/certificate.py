@@ -1,6 +1,6 @@
-"""lantern.check_law: whether a rule, verification, tree or drafter keeps the target's law. On small tables every draw
-of every round is enumerated; what picks its tokens by Lantern's shared noise must give those of plain decoding. A
-certificate of what was found stands beside the file of the part's class; pipelines and rows cite it."""
+"""lantern.check_law tests whether a rule, verification, tree or drafter keeps the target's law. It enumerates every
+draw of every round on small tables; parts that pick tokens by Lantern's shared noise must give those of plain decoding.
+The result is written to a certificate beside the file of the part's class; pipelines and rows cite it."""
 
 import inspect
 import json
@@ -60,14 +60,14 @@ SAMPLINGS = (
     Sampling(temperature=0),
 )
 COMPARED, COUNTED = 200, 4_000  # images
-UNLIKELY = 1e-6  # chance of counts as far from the law
+UNLIKELY = 1e-6  # p-value below which counts deviate from the law
 
 
 @dataclass
 class Result:
     """Of one combination of parts, over all sizes and samplings."""
 
-    deviation: float = 0.0  # of the most deviating sequence's probability; where tokens are compared, their share
+    deviation: float = 0.0  # largest error of a sequence's probability; of compared tokens, the share that differs
     worst: str = ""
     cases: int = 0
     ways: list[str] = field(default_factory=list)
@@ -99,10 +99,10 @@ def check_law(
     rule: AcceptanceRule | Any | None = None, verification: Verification | Any | None = None,
     tree: TreePolicy | Any | None = None, drafter: Drafter | Any | None = None,
 ) -> Certificate:  # fmt: skip
-    """Parts are objects, or classes and partials, which get the `codebook`, `target`, `sampling`, `rule` or `tree` that
-    they lack. The tables have 3 and 4 codes: a tree may have 3 children a node, and a rule that reads the codebook is
-    given as a partial. What is left out is Lantern's: the exact rule, each verification, each kind of tree. A
-    verification is enumerated if all its noise is noise.accepts, once a node, and noise.draw."""
+    """A part is an object, or a class or partial that gets the `codebook`, `target`, `sampling`, `rule` or `tree` it
+    lacks. The tables have 3 and 4 codes: a tree may have at most 3 children per node, and a rule that reads the
+    codebook is given as a partial. For roles left out, Lantern's own parts are used: the exact rule, each verification,
+    each kind of tree. A verification is enumerated if its only noise is noise.accepts, once a node, and noise.draw."""
     given = {"rule": rule, "verification": verification, "tree": tree, "drafter": drafter}
     given = {role: part for role, part in given.items() if part is not None}
     if named := [f"{role}={part}" for role, part in given.items() if isinstance(part, str)]:
@@ -171,8 +171,8 @@ def _parts(setup: DecodingSetup) -> dict[str, Any]:
 
 
 def _deviation(setup: DecodingSetup, counts: bool) -> tuple[float, str]:
-    """How far the images are from the target's law, and how that was found; counts: whether coins are counted, too,
-    with the noise that is decoded with."""
+    """How far the images are from the target's law, and how that was found. counts: whether an enumerated setup is also
+    checked by counting images decoded with its real noise."""
     target, sampling = setup.target, setup.sampling
     parts = target, setup.drafter, setup.verification
     if not sampling.is_greedy:
@@ -193,7 +193,7 @@ def _deviation(setup: DecodingSetup, counts: bool) -> tuple[float, str]:
 
 
 def _counted(setup: DecodingSetup) -> tuple[float, float]:
-    """The distance of the frequencies of many images from the law, 0 where chance explains it; and that distance."""
+    """The distance between many images' frequencies and the law: 0 if chance explains it, then the same as measured."""
     images = many_images(setup.target, setup.drafter, setup.verification, setup.sampling, setup.rule, COUNTED)
     law = sequence_law(setup.target, setup.sampling)
     shares = torch.zeros_like(law).index_put(tuple(images.T), torch.tensor(1 / COUNTED, dtype=law.dtype), True)

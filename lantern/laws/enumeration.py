@@ -1,6 +1,6 @@
-"""Enumeration of randomness by replay: every draw is a branch, a run replays the branches it is given and takes the
-first one at every other draw, and each alternative it meets there starts another run. Runs go side by side, one a row
-of the batch."""
+"""Enumeration of randomness by replay. Every draw is a branch. A run replays the branches it is given and takes the
+first possible one at every other draw; each alternative that it meets there starts another run. Runs go side by side,
+one per row of the batch."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -28,9 +28,9 @@ class NoLawError(ValueError):
 
 
 class Scripts:
-    """Row b takes the branches given[b], and the first possible one at every other draw; weights[b] is its probability.
-    A place names a draw within its row. Rows beside it may make a row draw what it has no use for, such as children
-    behind its image's end: a branch given for a draw that is not met counts all the same."""
+    """Row b takes the branches given[b], and the first possible one at every other draw; weights[b]: its probability.
+    A place names a draw within its row. Other rows may force a row to make useless draws, such as children behind its
+    image's end; so a branch counts even if its draw is not met."""
 
     def __init__(self, given: Sequence[Branches]) -> None:
         self._taken = [dict(branches) for branches in given]
@@ -92,8 +92,8 @@ class ScriptedNoise:
         raise OtherNoiseError(f"noise.{name} is not enumerated")
 
     def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
-        """As Noise. The root, node 0, stands for rows in which nothing is judged any more; of a chain [B, M] a coin is
-        tossed only behind accepted ones."""
+        """As Noise.accepts. Node 0, the root, marks rows in which nothing is left to judge. In a chain [B, M] a coin is
+        tossed only if all coins before it were true."""
         chance, goes_on = (part.reshape(len(node), -1) for part in (probability.clamp(0, 1), node > 0))
         coins = torch.stack([1 - chance, chance], -1)
         found, nodes = torch.zeros_like(goes_on), node.reshape(len(node), -1)
@@ -158,7 +158,7 @@ class ScriptedProposals:
 
 
 class RowScripts:
-    """Scripts of the rows that are left of a batch; a place is one of a round."""
+    """Scripts for the rows still in the batch; a place names a draw within one round of its row."""
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts, self._rows = scripts, torch.arange(len(scripts))
@@ -257,7 +257,7 @@ def law_of_images(
 
 
 def num_children(drafter: Drafter, vocab_size: int) -> list[int] | int:
-    """By node of a static tree, whose paths are numbered in their order; of others the most that a node has."""
+    """Children of each node of a static tree, in the order of its paths; for other trees, the most that a node has."""
     tree = drafter.tree
     if type(tree) is StaticTree:
         return [sum(path[:-1] == node for path in tree.paths) for node in [(), *tree.paths]]

@@ -15,7 +15,7 @@ from lantern.sampling import Sampling
 from lantern.trees.adaptive import StatefulTreePolicy
 from lantern.types import AcceptanceRule, Drafter, DraftTree, Forward, Proposals, TreePolicy, Verdict, Verification
 
-RARE = 10  # images expected of a bin, below which the chi-square test joins it with others
+RARE = 10  # expected images of a bin; the chi-square test merges bins with fewer
 
 
 class TableTarget:
@@ -131,7 +131,7 @@ class TableDrafter:
 
 
 def sequence_law(target: TableTarget, sampling: Sampling, committed: Sequence[int] = ()) -> Tensor:
-    """[V] per token still to come: the target's joint law over what follows, a product of its conditionals."""
+    """The target's joint law of the tokens after `committed`, an axis [V] for each: the product of its conditionals."""
     path = torch.zeros(1, 1, dtype=torch.long)
     for token in committed:
         path = target.child(path, torch.tensor(token))

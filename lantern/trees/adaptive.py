@@ -1,6 +1,6 @@
-"""Adaptive trees (ADT-Tree, 2512.21857) of a fixed number of nodes: deep and narrow where the rounds that committed the
-neighbouring positions, left and above, accepted many tokens, else shallow and wide. Grown by EAGLE-2's beam; the depth
-moves by bisection. Which position above counts is our reading of the paper."""
+"""Adaptive trees (ADT-Tree, 2512.21857) with a fixed number of nodes. A tree is deep and narrow if the rounds that
+committed the positions to its left and above accepted many tokens, else shallow and wide. EAGLE-2's beam grows it; the
+depth moves by bisection. Which position above counts is our reading of the paper."""
 
 from typing import Protocol, runtime_checkable
 
@@ -24,11 +24,11 @@ class StatefulTreePolicy(TreePolicy, Protocol):
 
 
 class AdaptiveTree:
-    """A StatefulTreePolicy: stores at each position of an image the depth that its round recommends. Images are
-    independent of each other."""
+    """A StatefulTreePolicy: at each image position it stores the depth recommended by the round that committed this
+    position. Images are independent of each other."""
 
     def __init__(self, total: int, depth: int, width: int, start: int, name: str = "adaptive") -> None:
-        """total draft nodes kept, depth levels and width children per node at most; start: depth of an image's first
+        """total: draft nodes kept; depth: most levels; width: most children per node; start: depth of an image's first
         tree."""
         check_whole("tree", total=total, depth=depth, width=width, start=start)
         if min(total, width) < 1 or not 1 <= start <= depth:
@@ -65,15 +65,15 @@ class AdaptiveTree:
         return beam.tree(self.total)
 
     def _recommended(self) -> Tensor:
-        """[B] mean depth, rounded up, recommended at the root and above the position behind it."""
+        """[B] mean, rounded up, of the depths stored at the root and at the position above the next token."""
         left = self._depths.gather(1, self._root[:, None])[:, 0]
         position = self._root + 1 - self._columns
         above = self._depths.gather(1, position.clamp(min=0)[:, None])[:, 0]
         return (left + torch.where(position >= 0, above, left) + 1) // 2
 
     def observe(self, verdict: Verdict) -> None:
-        """Recommends the midpoint, rounded up, of the depth grown and its goal: the maximum if the tree was accepted to
-        its full depth, else one level more than was accepted."""
+        """Recommends the midpoint, rounded up, between the grown depth and a goal. The goal is the maximum depth if the
+        tree was accepted to its full depth, else one level more than was accepted."""
         accepted, grown = verdict.accepted, self._grown
         goal = torch.where(accepted >= grown, self.depth, accepted + 1)
         recommended = ((grown + goal + 1) // 2).clamp(max=self.depth)

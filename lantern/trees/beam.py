@@ -8,8 +8,8 @@ from lantern.types import PADDING, DraftTree
 
 
 class Beam:
-    """The nodes expanded next: tokens [B, W], indices of their parents in order of expansion [B, W], and score [B, W],
-    the log of each node's estimated probability."""
+    """The nodes to expand next: `tokens` [B, W], `expansions` [B, W], their parents' indices in the order of expansion,
+    and `score` [B, W], the log of each node's estimated probability."""
 
     def __init__(self, roots: Tensor, width: int) -> None:
         """width: children per node and nodes per level, at most."""
@@ -35,7 +35,7 @@ class Beam:
         self._expanded += score.shape[1]
 
     def narrow(self, is_dropped: Tensor) -> None:
-        """is_dropped [B, W]: nodes, best first, that stay in the tree without children."""
+        """Nodes with is_dropped [B, W], best first, stay in the tree but get no children."""
         self.score = self.score.masked_fill(is_dropped, -torch.inf)
 
     def tree(self, total: int) -> DraftTree:

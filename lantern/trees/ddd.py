@@ -1,5 +1,5 @@
-"""Dynamic depth decoding (2409.00142): EAGLE-2's beam stops at the first checked level whose confidence H, logsumexp of
-its nodes' cumulative log q, is below tau, which depends on the model."""
+"""Dynamic depth decoding (2409.00142): EAGLE-2's beam stops at the first checked level with confidence H < tau. H is
+the logsumexp of the cumulative log q of the level's nodes; tau depends on the model."""
 
 from collections.abc import Sequence
 from math import isnan
@@ -19,8 +19,8 @@ class DDDTree(Eagle2Tree):
     def __init__(
         self, total: int, depth: int, width: int, tau: float, checks: Sequence[int], name: str = "ddd"
     ) -> None:
-        """total draft nodes kept, depth levels at most, width children per node and nodes per beam; a row's tree ends
-        after the first of the levels `checks` with H < tau."""
+        """total: draft nodes kept; depth: most levels; width: children per node and nodes per beam. A row's tree ends
+        after the first level of `checks` with H < tau."""
         super().__init__(total, depth, width, name)
         if not all(is_whole(level) and 0 < level < depth for level in checks):
             raise LanternError(f"tree.checks={list(checks)} must be levels below depth={depth} and above 0")

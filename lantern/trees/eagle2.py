@@ -1,5 +1,5 @@
-"""EAGLE-2's dynamic tree (2406.16858, section 4): a beam of chosen children grows by its most likely nodes, then the
-most likely of all levels are kept. Ours: under shared noise "likely" is the estimated probability of being picked."""
+"""EAGLE-2's dynamic tree (2406.16858, section 4): a beam expands the most likely nodes of each level, then the
+most likely nodes of all levels are kept. Ours: under shared noise, likely means likely to be picked, as estimated."""
 
 from torch import Tensor
 
@@ -13,7 +13,7 @@ class Eagle2Tree:
     """A TreePolicy of fixed size and depth, whose shape follows from the draft laws."""
 
     def __init__(self, total: int, depth: int, width: int, name: str = "eagle2") -> None:
-        """total draft nodes kept, depth levels, width children per node and nodes per beam."""
+        """total: draft nodes kept; depth: levels; width: children per node and nodes per beam."""
         check_whole("tree", total=total, depth=depth, width=width)
         if min(total, depth, width) < 1 or total < depth:
             raise LanternError(f"tree.total={total}, depth={depth}, width={width}: give 1 or more each, total >= depth")

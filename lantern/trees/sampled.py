@@ -1,6 +1,6 @@
-"""A dynamic tree of sampled children for ratio verification, after EAGLE-2 (2406.16858): a child is drawn where its
-estimated probability of being accepted, that of its path included, reaches a threshold. Unlike EAGLE-2's the tree is
-never pruned: a shape that depended on the token to be judged, and not on its ancestors alone, would bias the output."""
+"""A dynamic tree of sampled children for ratio verification, after EAGLE-2 (2406.16858). A child is drawn if the
+estimated probability of accepting its whole path reaches a threshold. Unlike EAGLE-2's tree it is never pruned: if the
+shape depended on a token still to be judged, and not only on its ancestors, the output would be biased."""
 
 import torch
 from torch import Tensor

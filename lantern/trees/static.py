@@ -14,17 +14,17 @@ MAX_LOG_RATIO = 60  # nats
 
 
 def drop_negligible(log_q: Tensor) -> Tensor:
-    """Drops codes e^-60 below the best of log_q [..., V]: in float32 they vanish from q, and verification would divide
-    by 0 once the best is rejected."""
+    """Drops codes with less than e^-60 of the best code's probability, from log_q [..., V]. In float32 they vanish from
+    q, and verification would divide by 0 once the best code is rejected."""
     return log_q.masked_fill(log_q < log_q.amax(-1, keepdim=True) - MAX_LOG_RATIO, -torch.inf)
 
 
 class StaticTree:
     """A TreePolicy that grows level by level: one drafter forward per level, for the nodes with children.
 
-    Where sampling keeps fewer codes than a node has children (top_k, top_p), the others are padding if verification
-    reads q. Under shared noise they stay, so that the tree keeps its topology: exact rules decide rightly about any
-    child, but a Relaxation may commit such a code, though p = q = 0.
+    If top_k or top_p keeps fewer codes than a node has children, the surplus children become padding where
+    verification reads q. Under shared noise they stay, so that the tree keeps its topology: an exact rule judges any
+    child correctly, but a Relaxation may commit such a code, although p = q = 0.
     """
 
     def __init__(self, paths: Sequence[Sequence[int]], name: str = "static") -> None:

@@ -33,8 +33,8 @@ MIN_TIMED_IMAGES = 3  # by every shape near the best
 MIN_TIMED_BATCHES = 2  # in alternating order
 MIN_RETIMED_SHARE = 0.95  # of the best shape's speed, for a second timing
 FIRST_ROUNDS = 8  # timed before whole batches are
-MIN_FIRST_SPEEDUP = 0.9  # in these, for a whole batch; below 1, since first rounds underestimate it
-MIN_MEASURED_SPEEDUP = 1.05  # else nothing is drafted: the resolution of two batches
+MIN_FIRST_SPEEDUP = 0.9  # needed in them for a timed batch; below 1: first rounds underestimate it
+MIN_MEASURED_SPEEDUP = 1.05  # less is plain decoding: two batches resolve no smaller gain
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +52,11 @@ def shapes_for(parameters: frozenset[str]) -> list[DrafterOverrides]:
 
 @dataclass(frozen=True)
 class SavedChoice:
-    """The shape that tree=auto chose, stored beside a run's records: a restarted run that searched again might choose
-    another one, for which the images already made would not count."""
+    """The shape that tree=auto chose, stored beside a run's records. A restarted run that searched again might choose
+    another shape, and the images already made would not count."""
 
     path: Path
-    asked: str  # hash of what decides the choice: a run of anything else in this folder chooses anew
+    asked: str  # hash of everything that decides the choice; a run with another hash searches again
 
     def read(self) -> list[DrafterOverrides | None]:
         """A list of the chosen shape, None for plain decoding; empty if nothing is stored."""
@@ -137,7 +137,7 @@ class AutoTree:
         return chosen.shape
 
     def _candidates(self, pipelines: PipelineFactory, plain: Pipeline) -> list[Tried]:
-        """The shapes that the drafter, its rule and the memory take, without those that lose in the first rounds."""
+        """The shapes that fit drafter, rule and memory, except those that are too slow in the first rounds."""
         found: list[Tried] = []
         part: Pipeline | None = None  # the last one that was built, whose drafter's weights the next one shares
         rejection: LanternError | None = None
@@ -166,7 +166,7 @@ class AutoTree:
         return sum(len(path) for record in rounds for path in record.paths) / sum(record.ms for record in rounds)
 
     def _batches(self) -> list[Batch]:
-        """Each of other prompts, as far as there are any."""
+        """The batches to time, each of different prompts as far as there are enough."""
         size, prompts = self.batch_size, self.prompts
         numbers = range(max(MIN_TIMED_BATCHES, -(-MIN_TIMED_IMAGES // size)))
         starts = [number * size % len(prompts) for number in numbers]
@@ -182,13 +182,13 @@ def resolve_tree(tree: TreePolicy | AutoTree, pipelines: PipelineFactory) -> Tre
 
 
 def search_seed(number: int) -> int:
-    """A seed of the search, none of those a user gives: an image that the search decodes is not timed afterwards."""
+    """A seed that no user gives, so that no image decoded by the search is timed afterwards."""
     return image_seed(number, "tree=auto")
 
 
 def _warm_up(parts: Sequence[Pipeline], batch: Batch) -> None:
-    """Decodes an image plainly and with a shape; where passes are recorded as CUDA graphs, the batch with all parts.
-    Caches are allocated for the largest tree first: a larger one would move them and end all recordings."""
+    """Decodes one image plainly and with a shape; if passes are recorded as CUDA graphs, the batch with all parts.
+    Caches are first allocated for the largest tree: growing later would move them and end all recordings."""
     target, size = parts[0].target, len(batch.prompts)
     if not target.passes.has_graphs:
         for part in parts[:2]:

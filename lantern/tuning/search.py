@@ -12,8 +12,8 @@ SHARES = (0.5, 0.2, 0.1, 0.06, 0.04, 0.03, 0.02, 0.01)  # assumed chances by ran
 
 
 def chances_by_rank(rounds: Iterable[Round], paths: Sequence[Path]) -> list[list[float]]:
-    """How often the child of each rank is followed where its parent was reached, by the parent's depth, over rounds
-    decoded with the static tree of these paths. Made to decrease with the rank, as it does up to noise."""
+    """[parent's depth][rank]: how often a child of this rank is accepted once its parent is reached, in rounds decoded
+    with the static tree of these paths. Values are made non-increasing in the rank, as they are up to noise."""
     numbers = [(), *paths]
     width, depth = 1 + max(path[-1] for path in paths), max(map(len, paths))
     num_children = {number: sum(path[:-1] == number for path in paths) for number in numbers}
@@ -33,8 +33,8 @@ def chances_by_rank(rounds: Iterable[Round], paths: Sequence[Path]) -> list[list
 
 def best_paths(chances: Chances, size: int, depth: int) -> list[Path]:
     """The tree of at most `size` draft nodes and `depth` levels that is expected to commit most. A node adds its chance
-    of being reached, a product along its path that neither a child nor a later sibling exceeds, so that the best
-    nodes, taken one by one, form a tree; Sequoia (2402.12374) finds the same tree by dynamic programming."""
+    of being reached, a product along its path. No child or later sibling exceeds it, so the best nodes, taken one by
+    one, form a tree; Sequoia (2402.12374) finds the same tree by dynamic programming."""
     waiting: list[tuple[float, Path, float]] = [(-chances[0][0], (0,), 1.0)]  # worth, path, its parent's worth
     found: list[Path] = []
     while waiting and len(found) < size:

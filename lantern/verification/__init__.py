@@ -1,5 +1,5 @@
-"""Verification: which path of a tree is accepted. Ratio judges codes by every rule, on every tree; shared noise needs a
-rule with a law to pick from, block a chain as well. Those of latents are in lantern/continuous."""
+"""Verification decides which path of a tree is accepted. For codes, ratio takes every rule on every tree; shared noise
+needs a rule that names a law to pick from; block also needs a chain. For latents, see lantern/continuous."""
 
 from lantern.acceptance.committed import CommittedLaw
 from lantern.errors import LanternError
@@ -21,10 +21,10 @@ def choose_by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:
 
 
 def choose_shared_noise(rule: AcceptanceRule) -> Verification:
-    """Shared noise as the rule allows it: by the target's law, by p~ for each token, or by the rule's own law r."""
+    """Shared noise that fits the rule: it picks from the target's law, from each token's p~, or from the rule's r."""
     return SharedLaw() if isinstance(rule, CommittedLaw) and not rule.lossless else SharedNoise()
 
 
 def choose_published(rule: AcceptanceRule, sampling: Sampling) -> Verification:
-    """What papers measure with: speculative sampling, and agreement of the likeliest codes in greedy decoding."""
+    """The verification that papers use: speculative sampling; in greedy decoding, agreement with the likeliest code."""
     return choose_shared_noise(rule) if sampling.is_greedy else Ratio()

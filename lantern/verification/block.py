@@ -12,15 +12,15 @@ from lantern.verification.ratio import RatioProposals
 
 
 class BlockProposals(RatioProposals):
-    """How much of a block is accepted depends on all of its tokens, so that rejected ones are no draws from their law:
-    a window is drawn anew."""
+    """The accepted length depends on all tokens of a block, so rejected tokens are not samples of their law. Therefore
+    a window is drawn anew, without coupling."""
 
     def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
         return self.redraw(laws)
 
 
 class Block:
-    """Serves the exact rule and rules with a committed law of their own, which it then commits exactly."""
+    """Takes the exact rule, and rules with a committed law r of their own; tokens then follow r exactly."""
 
     name = "block"
     head_s, proposals = 0.0, BlockProposals
@@ -45,7 +45,7 @@ class Block:
 
 
 def _weights(p: Tensor, q: Tensor, next_tokens: Tensor) -> Tensor:
-    """[B, N]: w_0 = 1, w_i = min(1, w_{i-1} p(x_i) / q(x_i)), how well the chain up to node i may be kept."""
+    """[B, N]: w_0 = 1, w_i = min(1, w_{i-1} p(x_i) / q(x_i)), the chance to keep the chain up to node i or further."""
     index = next_tokens[..., None]
     ratio = p.gather(2, index)[..., 0] / q.gather(2, index)[..., 0].clamp(min=torch.finfo(q.dtype).tiny)
     weights = [torch.ones_like(ratio[:, 0])]
@@ -55,7 +55,7 @@ def _weights(p: Tensor, q: Tensor, next_tokens: Tensor) -> Tensor:
 
 
 def _longest(weight: Tensor, rest: Tensor, last: Tensor, noise: Noise) -> Tensor:
-    """[B] the last node that is accepted: with probability w at the chain's end, rest / (rest + 1 - w) before it."""
+    """[B] the last accepted node. The chain's end is accepted with probability w, others with rest / (rest + 1 - w)."""
     below = rest + 1 - weight
     chance = torch.where(below > 0, rest / below, 1)
     accepted = torch.zeros_like(last)

@@ -1,6 +1,6 @@
-"""PathSpec's choice (2606.10492, by its code): every path of a tree is judged by itself, as if the others were not
-there, and the one with the most accepted tokens is committed. Biased: drafts have as many chances to be committed as
-there are paths. The exact relative judges the same tree by ratio."""
+"""PathSpec's verification (2606.10492, after its code): judges each path of a tree as if there were no others, and
+commits the one with the most accepted tokens. Biased: drafts get one chance per path. For an exact result, judge the
+same tree with verification=ratio."""
 
 import torch
 from torch import Tensor
@@ -13,13 +13,13 @@ from lantern.verification.shared_noise import deepest
 
 
 class LongestPath:
-    """Of equally long paths the first is committed, and behind it a token from what the rule leaves at its end."""
+    """Commits the first of equally long paths, then a token from the law left at its end: the rule's residual, or p."""
 
     name, lossless = "longest_path", False
     head_s, proposals = 0.0, BlockProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs p [B, N, V]. A node is judged by the q of its parent, whole: its siblings' draws are not removed."""
+        """probs p [B, N, V]. A node is judged against its parent's full q: earlier siblings are not removed from it."""
         rows, size = torch.arange(len(probs), device=probs.device), probs.shape[1]
         if size == 1:
             return Verdict(torch.zeros_like(tree.parents), torch.zeros_like(rows), noise.draw(probs[:, 0]))

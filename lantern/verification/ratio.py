@@ -29,8 +29,8 @@ class RatioProposals:
         return log_q.log_softmax(-1)
 
     def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
-        """Draws [B, W] from laws [B, W, V], kept from the former draws as often as can be, with probability one minus
-        the total variation: maximal coupling (2510.24211). Only the first known [B] positions have former draws."""
+        """Draws [B, W] from laws [B, W, V]. Maximal coupling (2510.24211) keeps former draws as often as possible: with
+        probability 1 - TV(new law, former law). Only the first `known` [B] positions have former draws."""
         offsets = torch.arange(laws.shape[1], device=laws.device)
         coin = self._noise.uniform(Purpose.WINDOW, self._noise.position[:, None], 2 * offsets)
         p, q = (part.gather(2, former[..., None])[..., 0] for part in (laws, former_laws))
@@ -46,7 +46,7 @@ class RatioProposals:
         unit = (whole.double() + 0.5) * 2.0**-32  # within (0, 1)
         heights = laws.double().cumsum(-1)
         drawn = torch.searchsorted(heights, unit[..., None] * heights[..., -1:], right=True)[..., 0]
-        return drawn.clamp(max=laws.shape[-1] - 1)  # of NaN, too: check_probabilities ends the image
+        return drawn.clamp(max=laws.shape[-1] - 1)  # also for NaN laws, which check_probabilities reports later
 
 
 class Ratio:
@@ -57,8 +57,8 @@ class Ratio:
     proposals = RatioProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs p [B, N, V]. Chains are judged some drafts at a time; of other trees a CPU judges only children that
-        may be reached, other devices all, without waiting."""
+        """probs p [B, N, V]. Judges chains several drafts at a time. In other trees a CPU judges only the children
+        that the walk reaches; other devices judge all children, without waiting for the device."""
         if tree.topology and tree.topology.width < 2:  # a chain, maybe the root alone
             return judge_chain(tree, probs, rule, noise)
         return (judge_reached_nodes if probs.is_cpu else judge_all_nodes)(tree, probs, rule, noise)

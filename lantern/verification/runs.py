@@ -1,7 +1,7 @@
-"""SJD-SV's verification of a window (2609.13245, by a third party's description): the draft is cut into runs along
-which the target's probability of the drafted token does not fall. Of a run only the end that holds a share of its
-summed probability is judged, jointly and by one number u: the longest part of it with u < Π p/q is kept, and the tokens
-before that end are kept unjudged. Lossy; the exact twin is drafter=sjd verification=block."""
+"""SJD-SV's verification of a window (2609.13245, after a third party's description). It cuts the draft into runs in
+which the target's probability of the drafted token never falls. In each run it judges only the end, the shortest one
+that holds `share` of the run's summed probability; earlier tokens are kept. One random number u judges the whole end:
+its longest part with u < Π p/q is kept. Lossy; the exact twin is drafter=sjd verification=block."""
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ class Runs:
     head_s, proposals = 0.0, BlockProposals
 
     def __init__(self, share: float) -> None:
-        """share: of a run's summed probability that its judged end holds at least, in (0, 1]; 0.8 in the paper."""
+        """share, in (0, 1]: the judged end of a run holds at least this share of its summed probability; paper: 0.8."""
         if not 0 < share <= 1:
             raise LanternError(f"verification.share={share} of a run is judged; give a value above 0, at most 1")
         self.share = share
@@ -62,7 +62,7 @@ class Runs:
         joint = [torch.ones_like(own[:, 0])]  # Π p/q of the judged tokens of a run, up to this one
         for start, factor in zip(starts.unbind(1), torch.where(is_judged, ratio, 1).unbind(1), strict=True):
             joint.append(torch.where(start, 1, joint[-1]) * factor)
-        # u falls below the largest of what comes in the run: then at least so much of it is kept
+        # a token is kept if u < the largest joint value from it to the end of its run: the run is kept at least so far
         kept = torch.stack(joint[1:], 1).clamp(max=1)
         kept = torch.where(is_same.triu(), kept[:, None], 0).amax(-1)
         before = torch.where(starts, 1, kept.roll(1, 1))

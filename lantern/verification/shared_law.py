@@ -12,7 +12,7 @@ from lantern.verification.shared_noise import GumbelScores, SharedNoise
 
 
 class LawKeepingProposals(GumbelScores):
-    """Keeps q for r; there is no window to redraw, since r has not been shown to be valid for a window's laws."""
+    """Keeps q, from which r is computed. Refuses windows: r has not been shown to be valid for a window's laws."""
 
     needs_draft_law = True
 

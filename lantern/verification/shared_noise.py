@@ -1,5 +1,5 @@
-"""Shared noise for any tree: the token at a position is argmax(log p + G), one Gumbel table G an image, so that the
-tokens are plain decoding's with that G, whatever was drafted. Drafter-invariant speculative decoding (Daliri et al.,
+"""Shared noise for any tree: the token at a position is argmax(log p + G), with one Gumbel table G per image. So the
+tokens are those of plain decoding with G, whatever was drafted. Drafter-invariant speculative decoding (Daliri et al.,
 2408.07978; ERSD, 2504.15475), with several drafts OpenReview GJbrk55Bt8; in Jacobi windows SCD (2510.24211). Greedy
 decoding: G = 0."""
 
@@ -63,8 +63,8 @@ class SharedNoise:
     proposals = SharedProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs p [B, N, V]. Follows the deepest path on which every child is the pick at its parent; among equally
-        deep ones the one of earlier nodes."""
+        """probs p [B, N, V]. Accepts the deepest path on which every child is its parent's pick; of equally deep
+        paths, the one that ends at the earliest node."""
         return Verdict(*self.decided(tree, probs, rule, noise))
 
     def decided(

@@ -1,6 +1,6 @@
-"""Traversal verification (2505.12398): block verification for trees. A tree is judged from its leaves to the root, each
-node as the whole path up to it, so that a likely continuation can save an unlikely token; what a rejected subtree
-leaves of p and q judges the sibling behind it. Lossless; of a chain it is block verification."""
+"""Traversal verification (2505.12398): block verification for trees. Judges a tree from its leaves to the root, each
+node jointly with its path, so that a likely continuation can save an unlikely token. After a rejected subtree, the
+residual p and q judge the next sibling. Lossless; on a chain it is block verification."""
 
 import torch
 from torch import Tensor
@@ -31,8 +31,8 @@ class Traversal:
 
 
 class _Walk:
-    """By batch row: the current node, and for each node its weight [B, N], the chance that its path is kept at least so
-    far, the child to enter next, and what its rejected children have left of p and q [B, N, V]."""
+    """Per batch row: the current node. Per node: its weight [B, N], the chance to keep the path up to it or beyond;
+    the child to enter next; the residual p and q [B, N, V] after its rejected children."""
 
     def __init__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule) -> None:
         q = tree.draft_probs
@@ -48,7 +48,7 @@ class _Walk:
         return values[self.rows, self.node]
 
     def descend(self) -> Tensor:
-        """Goes down to a leaf of what is left. -> [B] rows with a node to judge there: the root is kept unjudged."""
+        """Descends to a leaf of the remaining tree -> [B] whether it has a node to judge; the root is never judged."""
         while bool((enters := self.is_open & (self.here(self.next_child) >= 0)).any()):
             child = torch.where(enters, self.here(self.next_child), self.node)
             index = self.tree.tokens[self.rows, child][:, None]
@@ -61,7 +61,7 @@ class _Walk:
         return self.is_open & (self.node > 0)
 
     def reject(self) -> None:
-        """Leaves the current nodes of rows that are still open for their parents."""
+        """In rows that are still open, rejects the current node and returns to its parent."""
         rows = self.is_open.nonzero()[:, 0]
         node = self.node[rows]
         above, x = self.tree.parents[rows, node], self.tree.tokens[rows, node]

@@ -1,5 +1,5 @@
-"""EAGLE drafting (2401.15077, section 4.1): a feature-level drafter expands a tree level by level; any tree, guided as
-LANTERN (2410.03355) guides it. Committed tokens are run once, with the target's features, and stay in its cache."""
+"""EAGLE drafting (2401.15077, section 4.1): a feature-level drafter expands any tree level by level, guided as in
+LANTERN (2410.03355). Committed tokens run through it once, with the target's features, and stay in its cache."""
 
 from functools import partial
 from time import perf_counter
@@ -39,7 +39,7 @@ class Eagle(FeatureDrafter):
         return self.tree.grow(roots, tokens_left, self._expand, proposals)
 
     def _expand(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
-        """tokens [B, W] behind the expansions parents [B, W] -> log q [B, W, V] up to a constant."""
+        """tokens [B, W], each behind the expansion with index parents [B, W] -> log q [B, W, V] up to a constant."""
         start = perf_counter()
         self.forwards += 1
         settings = depth, self._layer, self.sampling, self.target.cfg_scale

@@ -1,4 +1,4 @@
-"""What all drafters have in common that read pairs of a target feature and the token behind it."""
+"""The common part of all drafters that read pairs: a target feature and the token behind it."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,8 +18,8 @@ from lantern.types import DraftTree, Forward, Target, TreeLabel, TreePolicy, Ver
 
 
 class FeatureDrafter:
-    """Implements lantern.types.Drafter but for draft(). State by image: `cache` has the keys and values of the pairs
-    that were read, `pairs` those yet to be read; both exist once they are allocated."""
+    """Implements lantern.types.Drafter except draft(). Per image, `cache` holds keys and values of the pairs already
+    read, `pairs` the pairs still to be read. Both exist after allocate()."""
 
     num_nodes: int
 
@@ -27,8 +27,8 @@ class FeatureDrafter:
         self, network: EagleNetwork | ParallelNetwork, encode_pairs: Callable[..., Tensor], target: FeatureTarget,
         tree: TreePolicy | TreeLabel, sampling: Sampling, weights_hash: str, max_pairs: int, ahead: int,
     ) -> None:  # fmt: skip
-        """encode_pairs: as FusedEagle's call; max_pairs: that a round can commit; ahead: tokens that a draft runs
-        behind them."""
+        """encode_pairs: called like FusedEagle; max_pairs: most pairs that a round commits; ahead: tokens that a draft
+        runs behind them."""
         require_features(target)
         if network.reads.layers:
             require_layers(target, network.reads.layers)
@@ -69,8 +69,8 @@ class FeatureDrafter:
     def read_pairs(
         self, run: Callable[..., Outputs], roots: Tensor, ahead: int, *inputs: Tensor, settings: tuple
     ) -> Outputs:
-        """The roots [B] close the pairs committed since the last draft, which run(RootPass, tokens [B, A], features
-        [B, R, A, D], *inputs) reads and commits to the cache; settings: see PassGraphs."""
+        """Completes the pairs committed since the last draft with the roots [B]; run(RootPass, tokens [B, A], features
+        [B, R, A, D], *inputs) reads them and commits them to the cache. settings: see PassGraphs."""
         pairs, passes = self.pairs, self.target.passes
         longest = self._max_pairs if passes.has_graphs else max(pairs.counts)
         is_even = min(pairs.counts) == longest and not passes.has_graphs
@@ -104,7 +104,7 @@ def require_features(target: Target) -> None:
 
 
 def layered(target: Target) -> LayeredTarget:
-    """The target, known to hand out the inputs of its layers; else LanternError."""
+    """The target as a LayeredTarget; LanternError if it does not hand out the inputs of its layers."""
     if not isinstance(target, LayeredTarget):
         raise LanternError(
             f"{type(target).__name__} hands out no inputs of its layers, which drafters of recipe=eagle3 read; use a "

@@ -1,4 +1,4 @@
-"""What a drafter that reads pairs needs of its target, and the slots of a pass over the pairs of a round."""
+"""What a drafter of pairs needs from its target, and the cache slots of a pass over a round's pairs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,8 +55,8 @@ class RootPass:
         return rotary if len(rotary) == 1 else rotary.repeat_interleave(self.target.guidance, 0), mask
 
     def rerun_window(self, rotary: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, TreeView]:
-        """For another pass over the tokens behind the root alone, which overwrites theirs: of rotary_and_mask() their
-        part, and their slots."""
+        """Prepares another pass over only the tokens behind the root, which overwrites their slots -> their part of
+        rotary and mask, both from rotary_and_mask(), and the view of their slots."""
         self.view.reserve(self.ahead, self.longest)
         return rotary[:, self.longest :], mask[:, :, self.longest :], self.view
 

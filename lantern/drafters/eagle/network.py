@@ -1,7 +1,7 @@
-"""The networks of drafters. EAGLE-1's (Li et al., 2401.15077): one decoder layer, LlamaGen's on every target, that
-predicts the next feature from the embedding of a token and the feature before it; the target's frozen embedding and
-head do the rest. It reads the features behind the final norm, or the inputs of several layers mapped to one feature
-(EAGLE-3, 2503.01840), or both, added (ours). The parallel one (ParallelSpec, 2410.05589) predicts all levels at
+"""Drafter networks. EAGLE-1's (Li et al., 2401.15077) is one decoder layer, LlamaGen's for every target. It predicts
+the next feature from a token's embedding and the feature before it; the target's frozen embedding and head do the
+rest. It reads the features after the final norm, or the inputs of several layers mapped to one feature (EAGLE-3,
+2503.01840), or the sum of both (ours). The parallel network (ParallelSpec, 2410.05589) predicts all levels at
 once."""
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class LastFeatures(nn.Module):
         return features
 
     def with_head(self, features: Tensor) -> Tensor:  # [..., F] -> [K, ..., D]
-        """What the head reads, and behind it what the drafter reads if that is another."""
+        """First what the head reads; then what the drafter reads, if it differs."""
         return features[None]
 
 
@@ -54,8 +54,8 @@ class FusedLayers(nn.Module):
 
 
 class AddedLayers(FusedLayers):
-    """The features and, added to them, the map of the layers, which starts at zero: a trained drafter of features alone
-    goes on from where it was."""
+    """The features plus the map of the layers. The map starts at zero, so a drafter already trained on features alone
+    continues from where it was."""
 
     adds = True
 
@@ -72,7 +72,7 @@ Reads = LastFeatures | FusedLayers
 
 
 def made_reads(dim: int, layers: Sequence[int], adds_layers: bool) -> Reads:
-    """layers: of the target whose inputs a drafter reads in place of features (EAGLE-3), or, with adds_layers, beside
+    """layers: target layers whose inputs a drafter reads in place of features (EAGLE-3) or, with adds_layers, added to
     them."""
     fusion = AddedLayers if adds_layers else FusedLayers
     return fusion(dim, layers) if layers else LastFeatures()
@@ -81,8 +81,8 @@ def made_reads(dim: int, layers: Sequence[int], adds_layers: bool) -> Reads:
 class EagleNetwork(nn.Module):
     """Row i pairs feature i with token i + 1 and stands at that token's position; its output predicts feature i + 1.
 
-    As in the released drafters: fc reads [embedding; feature], no norm at the end, nor, but for Anole's, before
-    attention.
+    As in the released drafters, fc reads [embedding; feature], and there is no norm at the end. Only Anole's has a
+    norm before attention.
     """
 
     chain = None  # each pass reads the token before it
@@ -91,9 +91,9 @@ class EagleNetwork(nn.Module):
         self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None,
         layers: Sequence[int] = (), adds_layers: bool = False, normed: bool = False,
     ) -> None:  # fmt: skip
-        """embedding_rows: of a frozen embedding of its own, as released drafters have one; None: the target's; layers,
-        adds_layers: as of made_reads; normed: a norm before attention and those of its heads, as LANTERN's drafter for
-        Anole has them."""
+        """embedding_rows: rows of its own frozen embedding, as in released drafters; None: uses the target's. layers,
+        adds_layers: see made_reads. normed: adds a norm before attention and norms of its heads, as in LANTERN's
+        drafter for Anole."""
         super().__init__()
         self.reads = made_reads(dim, layers, adds_layers)
         self.embed_weight: Tensor | None
@@ -125,7 +125,7 @@ class EagleNetwork(nn.Module):
 
 
 class FusedEagle:
-    """An EagleNetwork as decoding runs it: what fc makes of each code's embedding is tabulated."""
+    """An EagleNetwork for decoding: a table holds fc's output for the embedding of each code."""
 
     def __init__(self, network: EagleNetwork, embed_weight: Tensor) -> None:
         on_embedding, on_feature = network.fc.weight.chunk(2, dim=1)
@@ -142,8 +142,8 @@ class FusedEagle:
 
 
 class TokenChain(nn.Module):
-    """Corrects what a level predicts by the tokens drafted before it, as the recurrent heads of Domino (2605.29707) and
-    the Markov head of DSpark (2607.05147) do; here on features. It starts as no correction."""
+    """Corrects a level's prediction by the tokens drafted before it, like the recurrent heads of Domino (2605.29707)
+    and the Markov head of DSpark (2607.05147), but on features. Initially it changes nothing."""
 
     def __init__(self, dim: int, eps: float) -> None:
         super().__init__()
@@ -154,15 +154,15 @@ class TokenChain(nn.Module):
             nn.init.zeros_(weight)
 
     def forward(self, embeddings: Tensor, before: Tensor, predicted: Tensor) -> Tensor:
-        """embeddings of drafted tokens, the corrected feature before each, and the level's own, guided [..., D]."""
+        """embeddings of drafted tokens; before: corrected feature before each; predicted: level's, guided [..., D]."""
         x = self.fc(torch.cat([embeddings, before, predicted], dim=-1))
         return predicted + x + self.feed_forward(self.norm(x))
 
 
 class ParallelNetwork(nn.Module):
-    """Level 0 is EAGLE's row: it predicts the feature behind the pair's token. Level d predicts the d-th behind that,
-    from the root's pair and, as SSD's vertical heads (2606.20543) do, from the pair above its place and the one beside
-    that. `chain` then adds what the tokens between tell."""
+    """Level 0 is EAGLE's row and predicts the next feature. Level d predicts the d-th feature after that, from the
+    root's pair and, like SSD's vertical heads (2606.20543), from the pair above its place and that pair's right
+    neighbour. `chain` then corrects the prediction by the tokens in between."""
 
     def __init__(
         self, dim: int, num_heads: int, hidden_dim: int, levels: int, row: int, first: int, eps: float = 1e-5,
@@ -203,15 +203,15 @@ class ParallelNetwork(nn.Module):
         return x + self.feed_forward(self.ffn_norm(x))
 
     def places_above(self, roots: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
-        """roots [...], levels [N] -> the pair above the place that each level predicts, and the one right of that
-        [..., N, 2]; and whether the image has them, complete before the level is drafted."""
+        """roots [...], levels [N] -> indices of the pair above the place that each level predicts and of its right
+        neighbour [..., N, 2]; and whether each exists and is complete before the level is drafted."""
         behind = levels[:, None] + 1 + torch.arange(2, device=levels.device) - self.row  # the root
         at = roots[..., None, None] + behind
         return at.clamp(min=0), (at >= self.first) & (behind <= 0)
 
 
 class FusedParallel:
-    """A ParallelNetwork as decoding runs it: what the levels make of each code's embedding is tabulated."""
+    """A ParallelNetwork for decoding: a table holds each level's output for the embedding of each code."""
 
     def __init__(self, network: ParallelNetwork, embed_weight: Tensor) -> None:
         halves = [entrance.weight.chunk(2, dim=1) for entrance in network.entrances]

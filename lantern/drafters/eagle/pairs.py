@@ -22,8 +22,8 @@ class Pairs:
         self.rows = torch.arange(batch_size, device=like.device)
 
     def start(self, rows: Tensor, features: Tensor) -> None:
-        """Admitted rows: what the drafter reads at the prefix's last position [B, R, D] is the first half of their
-        first pairs."""
+        """Starts admitted rows: the features that the drafter reads at the prefix's last position [B, R, D] become the
+        first half of their first pairs."""
         self.features[rows, :, 0] = features.to(self.features.dtype)
         self.count[rows] = 1
         for row in rows.tolist():
@@ -37,8 +37,8 @@ class Pairs:
     def observe(
         self, tree: DraftTree, features: Tensor, verdict: Verdict, read: Callable[[Tensor], Tensor] | None = None
     ) -> None:
-        """The accepted path becomes pairs, the last one completed by the verdict's token. features [B, R, N, F] of the
-        nodes; read maps those of the path to what the drafter reads [..., D], if they are not that already."""
+        """Turns the accepted path into pairs; the verdict's token will complete the last. features [B, R, N, F] of the
+        nodes; read, if given, maps the path's features to what the drafter reads [..., D]."""
         longest = max(verdict.counts) + 1
         path = verdict.path[:, :longest].clamp(min=0)
         self.tokens[:, : longest - 1] = tree.tokens.gather(1, spread(path, tree.tokens))[:, 1:]

@@ -1,7 +1,7 @@
-"""The layouts of EAGLE-1's decoder layer behind fc (2401.15077) in which others hold drafters. LANTERN's have an
-embedding of their own; of those for LlamaGen rotary pairs are (2i, 2i + 1) as here, only names differ, and q, k, v are
-separate; Anole's is a layer of Chameleon, with its norms, rotary pairs (i, i + Dh / 2), and an embedding of the whole
-vocabulary. SGLang's LlamaForCausalLMEagle takes embedding and head from its target, and has the latter pairs, too."""
+"""Other programs' layouts of EAGLE-1's network: fc and one decoder layer (2401.15077). LANTERN's drafters have an
+embedding of their own. Those for LlamaGen have rotary pairs (2i, 2i + 1) as here, other names, and separate q, k, v.
+Anole's is a layer of Chameleon with its norms, rotary pairs (i, i + Dh / 2) and an embedding of the whole vocabulary.
+SGLang's LlamaForCausalLMEagle also has pairs (i, i + Dh / 2), and takes embedding and head from its target."""
 
 import torch
 from einops import rearrange
@@ -26,7 +26,7 @@ NAMES = {  # theirs to ours
     f"{LAYER}mlp.down_proj.weight": "feed_forward.w2.weight",
 }
 SIZES = ("hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
-EPS = 1e-6  # of a config.json that names none: the default of LANTERN's EConfig
+EPS = 1e-6  # if config.json gives none: the default of LANTERN's EConfig
 INPUT_TYPES = {(576, 1): "c2i", (256, 120): "t2i", (1024, 120): "t2i2"}  # their name of (image tokens, prefix length)
 
 
@@ -91,7 +91,7 @@ def _of_codes(state: dict[str, Tensor], config: dict) -> tuple[dict[str, Tensor]
 
 
 def _interleaved(weight: Tensor, heads: int) -> Tensor:  # [H Dh, I] -> [H Dh, I]
-    """Rows of rotary pairs (i, i + Dh / 2) as pairs (2i, 2i + 1); of another number unchanged, for strict loading."""
+    """Reorders rows from rotary pairs (i, i + Dh / 2) to (2i, 2i + 1). Leaves wrong shapes to strict loading."""
     if weight.dim() != 2 or len(weight) % (2 * heads):
         return weight
     return rearrange(weight, "(h two half) i -> (h half two) i", h=heads, two=2)
@@ -119,9 +119,9 @@ def to_released(
 
 
 def to_sglang(state: dict[str, Tensor], config: dict, vocab_size: int, length: int) -> tuple[dict[str, Tensor], dict]:
-    """Our state dict and config as SGLang's llama_eagle.py reads them; vocab_size: of the target's language model;
-    length: of the longest sequence. Its positions are those of the features, ours of the tokens, one more: rotary
-    attention is of differences."""
+    """Our state dict and config as SGLang's llama_eagle.py reads them. vocab_size: of the target's language model;
+    length: of the longest sequence. SGLang uses the positions of features, we those of tokens, which are one larger;
+    rotary attention depends only on differences."""
     theirs, sizes = _as_llama(state, config)
     for name in HEADS[:2]:  # a head's even dimensions, then its odd ones
         theirs[name] = rearrange(theirs[name], "(h d two) i -> (h two d) i", h=config["num_heads"], two=2).contiguous()

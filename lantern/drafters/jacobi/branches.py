@@ -17,8 +17,8 @@ MIN_GAP = -80.0  # of log probabilities: keeps codes without mass finite, above 
 
 
 class Branches:
-    """Side branches of a window. A candidate node is identified by (start, rank, end): the window's token at position
-    `end` behind the runner-up of this rank at position `start`, or that runner-up itself where end = start."""
+    """Side branches of a window. A candidate node (start, rank, end) is the window's token at position `end`,
+    following the runner-up of this rank at position `start`; if end = start, it is the runner-up itself."""
 
     def __init__(self, length: int, count: int, vocab_size: int, device: torch.device) -> None:
         """length: of the window; count: of the nodes beside it."""
@@ -60,8 +60,8 @@ class Branches:
         return DraftTree(tokens, parents)
 
     def likeliest(self, scores: Tensor, settled: Tensor | None = None) -> Tensor:
-        """-> indices [B, count] of the likeliest candidates, ascending. A candidate is as likely to be reached as the
-        window's own node of its depth, up to the gap in log p + G between runner-up and picked code."""
+        """-> indices [B, count] of the likeliest candidates, ascending. A candidate's estimate is the log probability
+        of the window's node at its depth, plus the gap in log p + G from picked code to runner-up, minus its cost."""
         gaps = (scores[..., 1:] - scores[..., :1]) / PICK_SPREAD
         if settled is not None:
             gaps = gaps * torch.where(settled, SETTLED_FACTOR, 1.0)[..., None]

@@ -1,7 +1,7 @@
 """Drafting without a drafter: a Jacobi window is a chain of tokens proposed by the target's own last pass. SJD
-(2410.01699) draws them anew each round; coupled to their former draws (SCD, 2510.24211) they converge, and more of them
-are accepted: x_j stays with probability min(1, p'(x_j) / p(x_j)), p and p' its laws in the last two passes, else it is
-drawn from norm(max(p' - p, 0)); under shared noise it is argmax(log p' + G_j)."""
+(2410.01699) redraws them each round. SCD (2510.24211) couples new draws to former ones, so that they converge and more
+are accepted: x_j stays with probability min(1, p'(x_j) / p(x_j)), where p and p' are its laws in the last two passes,
+else it is drawn from norm(max(p' - p, 0)). Under shared noise it is argmax(log p' + G_j)."""
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ class Jacobi:
 
 
 def cut_chain(tokens_left: Tensor, tokens: Tensor, laws: Tensor | None = None) -> DraftTree:
-    """tokens [B, W + 1], the root first, as a chain cut at the end of each image: tokens_left [B] tokens are left."""
+    """tokens [B, W + 1], root first -> a chain, cut at the end of each image, which still needs tokens_left [B]."""
     topology = TreeTopology.chain(tokens.shape[1] - 1, tokens.device)
     if int(tokens_left.min()) >= tokens.shape[1]:
         return topology.tree(tokens, laws)
@@ -55,8 +55,8 @@ def cut_chain(tokens_left: Tensor, tokens: Tensor, laws: Tensor | None = None) -
 
 
 def redraw_coupled(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
-    """Draws from laws [B, W, V] coupled to the former ones, which the first known [B] positions have: the pick under
-    shared noise, by maximal coupling under ratio."""
+    """Draws from laws [B, W, V], coupled to former draws, which only the first `known` [B] positions have: the pick
+    under shared noise, maximal coupling under ratio."""
     former_laws = laws if former.laws is None else former.laws  # not read where they were not kept
     return proposals.redraw_coupled(laws, former.tokens, former_laws, known)
 
@@ -72,9 +72,9 @@ def redraw(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> 
 
 
 class KeepConfident:
-    """SJD++ (2512.07503) as a third party implements it, PathSpec's code: a former token stays where its probability is
-    above `threshold` times what it was, else the position is drawn anew. Kept tokens are no draws from the law they are
-    judged by, so that the output law changes; redraw_coupled keeps as many as can be kept without that."""
+    """SJD++ (2512.07503) as in PathSpec's code, by a third party: a former token stays if its probability is above
+    `threshold` times its former probability, else the position is drawn anew. Kept tokens are not samples of the law
+    they are judged against, so the output law changes; redraw_coupled keeps as many as possible without that."""
 
     lossless = False
 
@@ -85,7 +85,7 @@ class KeepConfident:
 
     def __call__(self, proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
         if former.laws is None:
-            return redraw(proposals, laws, former, known)  # a verification with one draw: refused there
+            return redraw(proposals, laws, former, known)  # raises: such a verification allows one draw
         now, then = (part.gather(2, former.tokens[..., None])[..., 0] for part in (laws, former.laws))
         stays = (now > self.threshold * then) & (torch.arange(laws.shape[1], device=laws.device) < known[:, None])
         return torch.where(stays, former.tokens, redraw(proposals, laws, former, known))

@@ -1,7 +1,7 @@
 """PathSpec's draft (2606.10492): several Jacobi windows side by side, each a path of the tree with guesses of its own.
-Ours, where its code differs: the paths part at the root, whose children are distinct draws from one law, so that the
-tree can also be judged by ratio; positions that no pass has read start from the nearest law, there from random codes;
-and no path takes over another's tokens."""
+Ours, unlike its code: the paths part at the root, whose children are distinct draws from one law, so that ratio can
+judge the tree, too; positions that no pass has read start from the nearest law, not from random codes; and no path
+takes over another's tokens."""
 
 import torch
 from torch import Tensor
@@ -14,8 +14,8 @@ from lantern.types import PADDING, DraftTree, Forward, Proposals, Target, TreeLa
 
 
 class JacobiPaths:
-    """Implements lantern.types.Drafter, for verifications that toss coins. State by batch row: the laws of each path's
-    positions behind the root in the last pass [B, K, W, V], those of the committed path first."""
+    """Implements lantern.types.Drafter, for verifications that toss coins. State per batch row: the last pass's laws of
+    each path's positions behind the root [B, K, W, V], the committed path first."""
 
     weights_hash = None
     forwards, forward_s = 0, 0.0
@@ -57,8 +57,8 @@ class JacobiPaths:
         return DraftTree(tokens, parents, torch.cat([first, below], 1), width=self.paths)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
-        """Keeps the laws in probs [B, N, V] that each path has for the positions behind the verdict's token; those that
-        none was read for repeat its last."""
+        """From probs [B, N, V], keeps each path's laws of the positions behind the verdict's token; positions without a
+        law repeat the path's last one."""
         rows, device = torch.arange(len(probs), device=probs.device)[:, None], probs.device
         leaf = verdict.path.gather(1, verdict.accepted[:, None])
         committed = (leaf - 1).clamp(min=0) // self.length  # [B, 1]

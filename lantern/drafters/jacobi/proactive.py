@@ -1,6 +1,6 @@
-"""SJD-PAC's proactive drafting (2603.18599): half the rounds of a Jacobi window commit the next token alone, so that
-runners-up are drafted at its first positions. Its adaptive continuation, which keeps guesses behind a rejection by
-coupling, is the window's redraw. Ours also works under shared noise, and attaches the runners-up along the window as
+"""SJD-PAC's proactive drafting (2603.18599): half the rounds of a Jacobi window commit only the next token, so
+runners-up are drafted at its first positions. SJD-PAC's adaptive continuation, which keeps guesses behind a rejection
+by coupling, is the window's redraw here. Ours also works under shared noise, and attaches runners-up to the window as
 leaves: tokens behind them would be drawn from the same laws as those behind the window's own."""
 
 import torch
@@ -21,8 +21,8 @@ class ProactiveJacobi(Jacobi):
         self, target: Target, length: int, levels: int, width: int, start: Start, redraw: Redraw, sampling: Sampling,
         name: str = "sjd_pac",
     ) -> None:  # fmt: skip
-        """length: of the window, in tokens; levels: its first positions, or all, each with `width` alternative
-        tokens."""
+        """length: of the window, in tokens; levels: how many of its first positions (all, if there are fewer) have
+        `width` alternative tokens each."""
         check_whole("drafter", length=length, levels=levels, width=width)
         if levels < 1 or not 2 <= width <= target.vocab_size:
             raise LanternError(
@@ -52,8 +52,8 @@ class ProactiveJacobi(Jacobi):
         return DraftTree(tokens, parents, torch.cat([guess.laws, none], 1), width=topology.width)
 
     def _runners_up(self, guessed: Tensor, proposals: Proposals) -> tuple[Tensor, Tensor]:
-        """guessed [B, W] -> the next codes in order at each of the first positions [B, levels (width - 1)], and which
-        of them have any mass."""
+        """guessed [B, W] -> the runners-up at each of the first positions, best first [B, levels (width - 1)], and
+        which of them have any mass."""
         positions = torch.arange(self.levels, device=guessed.device)
         log_q = self.window.laws[:, : self.levels].log().scatter(2, guessed[:, : self.levels, None], -torch.inf)
         scores = [proposals.sample_scores(log_q[:, d : d + 1], positions[d : d + 1], d) for d in range(self.levels)]

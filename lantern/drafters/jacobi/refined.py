@@ -1,8 +1,8 @@
 """A Jacobi window that EAGLE's layer refines before the target verifies it. The target's last pass is right where the
-tokens it read are unchanged; where a token has changed since, EAGLE's prediction from the new token, mixed with the
-stale feature of the old one, is right more often. The first pass of EAGLE's layer reads the tokens just committed as
-well; each further one reads the tokens and features that the pass before it has refined. Ours; nearest are 2602.21224,
-which drafts from the features of discarded drafts, and the windows of SJD2 (2510.08994) and SJD++ (2512.07503)."""
+tokens it read are unchanged. Where a token has changed since, EAGLE's prediction from the new token, mixed with the old
+token's stale feature, is right more often. The first pass of EAGLE's layer also reads the tokens just committed; each
+further pass reads the tokens and features that the pass before it refined. Ours; nearest are 2602.21224, which drafts
+from the features of discarded drafts, and the windows of SJD2 (2510.08994) and SJD++ (2512.07503)."""
 
 from functools import partial
 from pathlib import Path
@@ -36,8 +36,8 @@ class RefinedJacobi(FeatureDrafter):
         self, network: EagleNetwork, target: FeatureTarget, sampling: Sampling, length: int, passes: int, share: float,
         branches: int = 0, weights_hash: str = "",
     ) -> None:  # fmt: skip
-        """length: of the window, in tokens; passes: of EAGLE's layer over it a round; share: EAGLE's part of the
-        feature where a token has changed, the rest being the stale one's; branches: nodes beside the window."""
+        """length: of the window, in tokens; passes: of EAGLE's layer over the window, per round; share: weight of
+        EAGLE's feature where a token has changed; the stale one has the rest; branches: nodes beside the window."""
         check_whole("drafter", length=length, passes=passes)
         if length < 2 or passes < 1 or not 0 <= share <= 1:
             raise LanternError(
@@ -54,7 +54,7 @@ class RefinedJacobi(FeatureDrafter):
 
     @property
     def _kinds(self) -> int:
-        """K, of features: what the head reads, and what the layer reads if that is another."""
+        """K, kinds of features: those that the head reads, and those that the layer reads if they differ."""
         return 2 if self.network.reads.layers else 1
 
     def allocate(self, batch_size: int) -> None:
@@ -93,9 +93,9 @@ class RefinedJacobi(FeatureDrafter):
         self, proposals: PickingProposals, at: RootPass, committed: Tensor, exact: Tensor, picks: Tensor, stale: Tensor,
         read: Tensor, seen: Tensor, *tables: Tensor,
     ) -> Outputs:  # fmt: skip
-        """committed [B, A], exact [B, R, A, D]: the closed pairs, the root's last; picks [B, W] behind all positions,
-        read [B, W] at them, stale [K, B, R, W, D] -> codes and their scores at each position, best first [B, W, ranks],
-        and whether the token before it is settled [B, W]."""
+        """committed [B, A], exact [B, R, A, D]: the closed pairs, the root's last; of the last pass, by position:
+        picks [B, W] behind it, read [B, W] at it, stale [K, B, R, W, D] -> codes behind each position and their scores,
+        best first [B, W, ranks], and whether the token that they follow is settled, i.e. as read [B, W]."""
         proposals, start = proposals.over(*tables), perf_counter()
         rotary, mask = at.rotary_and_mask()
         unseen = torch.arange(self.depth, device=seen.device) >= seen[:, None]
@@ -108,7 +108,7 @@ class RefinedJacobi(FeatureDrafter):
                 start, before = perf_counter(), features[-1, :, :, :-1]
                 own = self._layer(picks[:, :-1], before, *at.rerun_window(rotary, mask))
                 outputs = torch.cat([outputs[:, :, :1], own], 2)
-            tokens = F.pad(picks[:, :-1], (1, 0), value=-1)  # at the root another one was read: it was rejected
+            tokens = F.pad(picks[:, :-1], (1, 0), value=-1)  # -1: the token read at the root's place was rejected
             settled = (tokens == read) & ~unseen
             features = torch.lerp(stale, outputs, self._share(settled, unseen))
             law = self._law(features[0], start)
@@ -120,14 +120,14 @@ class RefinedJacobi(FeatureDrafter):
         return codes, scores, settled
 
     def _law(self, features: Tensor, start: float) -> Tensor:
-        """features [B, R, W, D] -> the laws behind them [B, W, V]; start: of the forward that has made them."""
+        """features [B, R, W, D] -> the laws behind them [B, W, V]; start: time at which their forward began."""
         logits = self.target.head(self.target.guide(features))
         self.forward_s += perf_counter() - start
         return self.sampling.law(logits)
 
     def _share(self, settled: Tensor, unseen: Tensor) -> Tensor:
-        """EAGLE's part of the features [B, 1, W, 1]: none where the last pass read the same token [B, W], all where it
-        read none."""
+        """Weight of EAGLE's features [B, 1, W, 1]: 0 where the last pass read the same token (settled [B, W]), 1 where
+        it read none (unseen [B, W])."""
         share = torch.where(settled, 0.0, self.share).masked_fill_(unseen, 1.0)
         return share[:, None, :, None].to(self._stale.dtype)
 

@@ -1,6 +1,6 @@
-"""Initial laws of a Jacobi window's positions that no pass has read yet: three of SJD (2410.01699), which draw any
-token or repeat the one before or above, and ours: the law of the nearest position that has been read, and the token of
-a preview grid."""
+"""Initial laws of a Jacobi window's positions that no pass has read yet. Three are SJD's (2410.01699): draw any token,
+repeat the token before, repeat the token above. Two are ours: the law of the nearest position that was read, and the
+token of a preview grid."""
 
 import torch
 from torch import Tensor

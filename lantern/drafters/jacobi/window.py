@@ -30,8 +30,8 @@ class RedrawingProposals(Proposals, Protocol):
 
 @runtime_checkable
 class PickingProposals(Proposals, Protocol):
-    """Proposals of a verification whose noise picks one token under a law. tables: all that recorded passes need of the
-    noise; over(*tables): proposals that read nothing else, or these if there are none."""
+    """Proposals of a verification whose noise picks one token per law. tables: the noise that recorded passes read;
+    over(*tables): proposals that read only these tables; without tables, the same proposals."""
 
     tables: tuple[Tensor, ...]
 
@@ -41,7 +41,7 @@ class PickingProposals(Proposals, Protocol):
 
 
 def require_picks(proposals: Proposals, drafter: str) -> PickingProposals:
-    """The proposals, for a drafter whose guesses are no draws from a law."""
+    """The proposals, for drafters whose guesses are not samples of a law; LanternError if they cannot pick."""
     if not isinstance(proposals, PickingProposals):
         raise LanternError(
             f"drafter={drafter} drafts no draws from a law; use verification=shared_noise and a rule without a "
@@ -72,7 +72,7 @@ class Unread(NamedTuple):
         return self.root[:, None] + 1 + torch.arange(self.laws.shape[1], device=self.root.device)
 
     def repeating(self, places: Tensor) -> Tensor:
-        """The laws, but certain of the image's token at places [B, W], where it has one, for what no pass has read."""
+        """The laws; where no pass has read, all mass is on the image's token at places [B, W], if there is one."""
         has_one = (places >= 0) & (places <= self.root[:, None])
         tokens = self.tokens.gather(1, places.clamp(0, self.tokens.shape[1] - 1))
         certain = torch.zeros_like(self.laws).scatter_(2, tokens[..., None], 1.0)
@@ -89,8 +89,8 @@ Redraw = Callable[[Proposals, Tensor, Guess, Tensor], Tensor]
 
 
 class Window:
-    """Guesses without a network. State by batch row: the laws of the positions behind the root in the last pass, and
-    their former guesses. `laws` [B, W, V] are those that this round's guesses were drawn from."""
+    """Guesses without a network. State per batch row: the last pass's laws of the positions behind the root, and the
+    former guesses there. `laws` [B, W, V] are those from which this round's guesses were drawn."""
 
     def __init__(self, length: int, target: Target, start: Start, redraw: Redraw, sampling: Sampling) -> None:
         check_whole("drafter", length=length)
@@ -152,9 +152,9 @@ class Window:
 
 
 def stale_nodes(tree: DraftTree, verdict: Verdict, length: int) -> tuple[Tensor, Tensor]:
-    """For each position behind the verdict's token the node [B, length] with its stale law: the node at its depth that
-    shares most of the accepted path, the first among equals; and how many positions [B] have one. The others repeat the
-    last of these nodes, or the accepted leaf."""
+    """-> [B, length]: for each position behind the verdict's token, the node whose law is its stale law: the node
+    at its depth that shares most of the accepted path, the first among equals; and [B]: how many positions have such a
+    node. The others repeat the last of these nodes, or the accepted leaf."""
     batch, size = tree.tokens.shape
     ahead = torch.arange(1, length + 1, device=tree.tokens.device)
     wanted = verdict.accepted[:, None] + ahead
