@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 PARTS = ("tree", "acceptance", "verification", "drafter")  # by default those of conf/evaluate.yaml
 OF_A_MODEL = ("model", "sampling", "device", "dtype", "tf32", "paths", "compile")
-ASKED = {  # methods, of which a part has one at least
+ASKED = {  # a part needs at least one of these methods
     "tree": ("grow",), "acceptance": ("judge",), "verification": ("proposals",), "drafter": ("draft", "decode"),
     "sampling": ("is_greedy",),
 }  # fmt: skip
@@ -93,7 +93,7 @@ class Model:
 
     @property
     def prompts(self) -> list[str]:
-        """Those that evaluate.py takes for it by default; of a class-conditional model classes, unless others are
+        """evaluate.py's default prompts for this model; for a class-conditional one its classes, unless others are
         given."""
         source, folder = self._prompts
         of_classes = isinstance(getattr(self.target, "conditioner", None), ClassLabels)
@@ -161,7 +161,7 @@ class Model:
         top_p: float | None = None,
         **parts,
     ) -> Images:
-        """Images of the prompts, of each images_per_prompt in a row. None: the model's own sampling; parts: see
+        """images_per_prompt consecutive images per prompt. None: the model's own sampling; parts: see
         pipeline(). A repeated prompt gets another copy number, and so another image."""
         if unknown := parts.keys() - {*PARTS, "method", "settings"}:
             own = "seed, batch_size, images_per_prompt, temperature, guidance_scale, top_k, top_p, settings, method"
@@ -269,7 +269,7 @@ def _compose(overrides: Sequence[str], own: Sequence[str] = ()) -> DictConfig:
 
 
 def _check_loadable(override: str) -> None:
-    """Raises LanternError for what load() would ignore, or pipeline() take instead of its own or drop."""
+    """Raises LanternError for overrides that load() would ignore, or pipeline() would drop or prefer to its own."""
     group, _, name = key_of(override).partition(".")
     is_of_part = group in PARTS and bool(name)
     if not is_of_part and (group not in OF_A_MODEL or override.startswith("~")):
@@ -310,7 +310,7 @@ def _check_names(**names: object) -> None:
 
 
 def _check_parts(parts: Mapping[str, object]) -> None:
-    """Raises LanternError for an object that does none of what its part is asked for."""
+    """Raises LanternError for an object that has none of the methods that its part needs."""
     for group, part in parts.items():
         is_open = isinstance(part, partial | AutoTree | DrafterOverrides | None)
         if not is_open and not any(hasattr(part, name) for name in ASKED[group]):

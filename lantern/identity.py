@@ -119,8 +119,8 @@ def _targets(config: object) -> Iterator[str]:
 
 
 def _module_of(target: str) -> list[tuple[str, Path]]:
-    """The name and file of the module that holds a class or function; none for this package's, whose hash is
-    code_hash's, for those that have a version on record, and for missing ones, which instantiating tells."""
+    """The name and file of the module that holds a class or function. Empty for this package (code_hash covers it), for
+    packages whose version is recorded, and for missing modules, about which instantiate complains."""
     names = target.split(".")
     if names[0] in VERSIONED:
         return []
@@ -299,7 +299,7 @@ def _version(package: str) -> str | None:
 
 
 def machine(config: Mapping[str, object]) -> dict[str, object]:
-    """What times depend on where this configuration runs here."""
+    """The properties of this machine on which this configuration's times depend."""
     return {"device": device_name(str(config.get("device", "auto"))), "threads": torch.get_num_threads()}
 
 

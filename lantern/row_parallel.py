@@ -111,8 +111,8 @@ class Image:
         return mask
 
     def take(self, picked: Sequence[int]) -> int:
-        """Commits each row's picks up to the first that differs from its guess, which it replaces; the rest are the
-        next guesses. picked: the codes of `picks`, padded. Returns the number of committed tokens."""
+        """Commits each row's picks up to and including the first that differs from its guess; later picks are the next
+        guesses. picked: the codes of `picks`, padded. Returns the number of committed tokens."""
         self.steps += 1
         self.filled[[read.position for read in self.reads if read.is_known]] = True
         before, ended = sum(self.done), set()  # rows that commit no more in this pass

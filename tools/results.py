@@ -83,8 +83,8 @@ def _plain_ms(row: Row) -> float | None:
 
 
 def _times_one_node(row: Row) -> str:
-    """The target's pass over a round's nodes in passes of plain decoding, over one: the share of a round's cost that
-    another machine changes most."""
+    """Time of the target's pass over a round's nodes, divided by that of plain decoding's pass over one node: the part
+    of a round's cost that differs most between machines."""
     known = row.get("plain_verify_ms") and row.get("verify_ms")  # on a GPU neither is
     return f"{row['verify_ms'] / row['plain_verify_ms']:.1f}" if known else "-"
 
@@ -232,8 +232,8 @@ def render(table: Table, rows: Sequence[Row], page: str) -> str:
 
 
 def render_board(tables: Mapping[str, Table], docs: Path) -> str:
-    """Every preset that a table of BOARD has a row of, with the settings beside it, the lossless ones first, each by
-    speed-up; those that were not timed below, by tokens per step."""
+    """Every preset with a row in a table of BOARD, with its further settings: lossless ones first, each group by
+    speed-up, with untimed presets below, by tokens per step."""
     found: dict[str, tuple[str, Row]] = {}  # by own settings
     for name in BOARD:
         for label, row in tables[name].kept(rows_of(tables[name], docs)).items():

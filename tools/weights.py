@@ -16,14 +16,14 @@ from lantern.runtime.home import override, program_of
 TRAIN, _ = program_of("train.py")
 STEM = "encoder"  # the tokenizer before its decoder is trained further, which is not shipped
 HALVED = {"tokenizer": "decoder.", "target": "", "drafter": "", "parallel": "", "target_continuous": ""}
-# by part the weights, by the start of their names, that are kept in half precision; not what makes tokens
+# part -> name prefix of the weights that are stored in half precision; weights that make tokens are not
 NUM_DRAWN = 6144  # images of the target's own, which its drafter learns from
 
 
 def parts(share: float = 1) -> dict[str, tuple[str, ...]]:
     """Settings of `train.py` by part, in the order of what they read. Lengths are steps, so that a slower machine, or
-    one that does other work, trains the same weights later. share: of the steps of what is not the critic's or the
-    tokenizer's, and of the images that the target draws. LanternError unless it is above 0."""
+    one that does other work, trains the same weights later. share: factor on the number of images that the
+    target draws, and on the steps of all parts but the critic and the tokenizer. LanternError unless it is above 0."""
     if not 0 < share < float("inf"):
         raise LanternError(f"--share {share} of the schedule trains nothing; give 1 for all of it, 0.25 for a quarter")
 

@@ -49,7 +49,7 @@ def composed(folder: str | Path, name: str, overrides: Sequence[str], own_folder
 
 
 def expand_home(config: DictConfig) -> None:
-    """Puts the home folder in place of ~ in front of every setting that is a text; a list keeps its texts, which may be
+    """Replaces a leading ~ by the home folder in every setting that is a text. Texts in lists are kept: they may be
     prompts."""
     for key, value in OmegaConf.to_container(config, resolve=False).items():
         if isinstance(value, dict):
@@ -81,7 +81,7 @@ def _built(config: str) -> object:
 
 
 def built(config: DictConfig) -> object:
-    """Hydra's instantiate, which resolves texts twice: what was an escaped ${ is none of its own the second time."""
+    """Hydra's instantiate, which resolves texts twice: an escaped ${ is escaped again, for the second time."""
     plain = OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else None
     return instantiate(_literal(plain) if "${" in str(plain) else config)
 

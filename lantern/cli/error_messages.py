@@ -37,8 +37,8 @@ NO_OPTION = "a config group that is set to null, true or a number names no optio
 
 
 def in_one_sentence(task: Task) -> Task:
-    """A decorator below @hydra.main: turns a LanternError, also one raised while Hydra builds an object, into the
-    exception of which Hydra prints the message alone. It is raised, so that the other points of a sweep go on."""
+    """A decorator below @hydra.main: turns a LanternError, also one raised while Hydra builds an object, into an
+    exception for which Hydra prints only the message. Because it is raised, the other points of a sweep go on."""
 
     @wraps(task)
     def run(cfg: DictConfig) -> object:
@@ -117,8 +117,8 @@ class _LastingStream:
 
 
 def open_streams() -> None:
-    """Opens what was closed of standard input, output and errors (`2>&-`, services) on the null device, as files too:
-    the next file that is opened would be written to as one of them. What is written to a closed pipe is dropped."""
+    """Opens closed standard streams (`2>&-`, services) on the null device, also as file descriptors: otherwise the next
+    opened file would get their number, and their output. What is written to a closed pipe is dropped."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             try:

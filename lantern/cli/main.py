@@ -24,7 +24,7 @@ register_help()
 @in_one_sentence
 def evaluate(cfg: DictConfig) -> float | None:
     """Measures one setting and writes its run folder; with dry_run or reproduce does that instead. Returns the figure
-    `optimized_metric`, for a sweeper; of a row beyond budget.most what it is below that."""
+    `optimized_metric` for a sweeper, or minus the excess for a row that exceeds budget.most."""
     run = HydraConfig.get()
     folder, choices, overrides = Path(run.runtime.output_dir), run.runtime.choices, run.overrides.task
     check_settings(cfg)

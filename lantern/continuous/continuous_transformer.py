@@ -34,8 +34,8 @@ class Standardisation(nn.Module):
         return (latents - self.mean) / self.std
 
     def latents(self, tokens: Tensor) -> Tensor:  # [..., C] -> [..., C]
-        """Unit vectors, which is all that the tokenizer's decoder was trained on: tokens as they are drawn have noise,
-        and are brought back to the sphere."""
+        """Unit vectors, because the tokenizer's decoder was trained on nothing else: drawn tokens have noise and are
+        projected back to the sphere."""
         return F.normalize(tokens.to(self.mean) * self.std + self.mean, dim=-1)
 
 
@@ -64,8 +64,8 @@ class ContinuousTokenizer(nn.Module):
 
 class CodeEmbedding(nn.Module):
     """Latents embedded by a table that was learnt for codes: the mean of all codes' embeddings, weighted by a Gaussian
-    of their distance to the latent. A transformer trained on codes predicts from it at least as well as from codes,
-    which it does not from a linear map of the latents."""
+    of their distance to the latent. From this a transformer trained on codes predicts at least as well as
+    from codes; from a linear map of the latents it does not."""
 
     codebook: Tensor  # [V, C] unit rows
 

@@ -3,10 +3,10 @@ drawn under noise that target and draft share, is accepted with probability min(
 r = prod_(t before the last step) (|S_q,t| / |S_p,t|)^(1/2) N(x; mean_p, S_p) / N(x; mean_q, S_q); a rejected one is
 drawn from N(mean_p, S_p) until one is kept, with probability max(0, 1 - q / p).
 
-Our head's variances do not depend on the condition, so that the factor is 1 and the paper's rule is gaussian_ratio's,
-its replacement drawn otherwise. Heads with learnt variances (MAR's) have another factor: it belongs to a step that is
-not judged, and the law moves. The released code divides the squared distances of r by a temperature of 42, by which it
-accepts nearly all."""
+Our head's variances do not depend on the condition. So the product is 1, and the paper's rule is gaussian_ratio's
+except for how it draws the replacement. With learnt variances (MAR's) the product is not 1: it comes from steps that
+are not judged, so the law changes. The released code divides the squared distances in r by a temperature of 42, and so
+accepts nearly all drafts."""
 
 from dataclasses import replace
 

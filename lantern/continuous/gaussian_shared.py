@@ -2,8 +2,8 @@
 function of the prefix, and a draft is accepted within a tolerance of it. With tolerance 0 the tokens are plain
 decoding's.
 
-The accepted draft is committed, not the target's token: the nodes behind it were conditioned on the draft, so that
-every committed token lies within the tolerance of the target's own given exactly what stands before it."""
+The accepted draft is committed, not the target's token, because the nodes after it were conditioned on the draft. So
+every committed token lies within the tolerance of the target's own token given exactly the committed prefix."""
 
 from math import isfinite
 
@@ -17,9 +17,9 @@ from lantern.types import AcceptanceRule, DraftTree, Site, Target, Verdict
 
 class Tolerance:
     """Accepts a draft near the target's own token: the continuous twin of LANTERN's neighbourhood (2410.03355) and of
-    the tolerance of speech decoders (VADUSA, 2410.21951). eps: the root of the mean squared difference of the channels,
-    at most. Latents have a standard deviation of 1 in each, so that eps = 1e-3 is rounding and eps = 1 any draft that
-    is no worse than a guess."""
+    the tolerance of speech decoders (VADUSA, 2410.21951). eps: largest root mean squared difference over channels.
+    Latents have a standard deviation of 1 in each channel, so eps = 1e-3 allows only rounding, and eps = 1 accepts any
+    draft that is no worse than a guess."""
 
     name, verification = "tolerance", "gaussian_shared"
 

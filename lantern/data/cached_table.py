@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class EnoughError(Exception):
-    """Raised by a MakeRows that is to make no more: the table has the rows before."""
+    """Raised by a MakeRows to stop early: the table keeps the rows made so far."""
 
 
 class Budget(NamedTuple):
@@ -77,8 +77,8 @@ def cached_rows(
     folder: Path, make_rows: MakeRows, items: Sequence, features: Features, num_workers: int = 1,
     items_per_shard: int = 512, batch_size: int | None = None, budget: Budget | None = None,
 ) -> Dataset:  # fmt: skip
-    """The rows that `make_rows(items)` yields, of a shard or of batches of it: read from `folder`, missing or damaged
-    shards computed by num_workers. A shard is created by one rename and checked against its checksums before use."""
+    """The rows that `make_rows(items)` yields for each shard, or for batches of it, read from `folder`. num_workers
+    compute missing or damaged shards. A shard is created by one rename; its checksums are checked before use."""
 
     def make_shard(part: Sequence) -> Iterator[dict[str, Any]]:
         size = batch_size or len(part)

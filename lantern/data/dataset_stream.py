@@ -59,7 +59,7 @@ class Stream:
             yield from ({key: batch[key][i] for key in columns} for i in range(batch.num_rows))
 
     def content(self, cell: pyarrow.Scalar) -> bytes:
-        """The encoded image of a cell. Of a path in it only a file of the data set itself is opened."""
+        """The encoded image of a cell. A path in it is opened only if it names a file of the data set itself."""
         value = cell.as_py()
         value = value if isinstance(value, Mapping) else {"bytes": value}
         if isinstance(value.get("bytes"), bytes):
@@ -107,7 +107,7 @@ class HubReader:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether a reader complains of a file, and not of the network, of which errors are none of these kinds."""
+    """Whether a reader's error is about a damaged file. Errors of the network are of other kinds."""
     return isinstance(error, DAMAGED) or (type(error) is OSError and error.errno is None)  # as Arrow has it
 
 

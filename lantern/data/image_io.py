@@ -73,8 +73,8 @@ def is_hidden(name: str) -> bool:
 
 
 def images_below(folder: str) -> set[Path]:
-    """Links to folders are followed after all else, each folder once: no loop is endless, and a folder that is reached
-    in two ways has its own name. What is hidden comes last and is only counted."""
+    """All image files below a folder. Links to folders are followed last and each folder only once: loops end, and a
+    folder reached in two ways keeps its own name. Hidden files come last and are only reported."""
     images, hidden, seen = set(), [], set()
     visible, linked, left_out = [folder], [], []  # folders still to be listed
     while queue := visible or linked or left_out:

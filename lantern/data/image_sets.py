@@ -79,8 +79,8 @@ class ArrayImages:
 
 
 class HubImages:
-    """A split of a data set that `datasets` streams, local or from the Hub; read in order, and anew for a slice before
-    the last."""
+    """A split of a data set that `datasets` streams, local or from the Hub; read in order; a slice before the last
+    one restarts the stream."""
 
     def __init__(self, name: str, split: str, count: int | None = None, size: int | None = None) -> None:
         from lantern.data.dataset_stream import Stream  # imports `datasets`, which takes seconds

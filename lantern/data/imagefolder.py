@@ -116,8 +116,8 @@ def _own_caption(file: Path, lines: Lines) -> tuple[str, str]:
 
 
 def class_numbers(folders: set[str], num_classes: int) -> dict[str, int]:
-    """The class of each folder: of an ImageNet synset its place among the 1,000, of a number the number itself, else
-    its place among these folders, sorted by name."""
+    """The class of each folder: for an ImageNet synset its index among the 1,000, for a number that number, otherwise
+    the folder's index among these, sorted by name."""
     names, known = sorted(folders), synsets()
     if folders <= known.keys():
         numbers = {name: known[name] for name in names}

@@ -112,8 +112,8 @@ def _is_dev(prompt: str) -> bool:
 
 
 def search_prompts(source: str | Sequence[str], split: str, folder: str | Path) -> list[str]:
-    """Prompts for a search before prompts of `split` are timed, which are taken from the front: those of the other
-    split, or, where there are none, the same from the end."""
+    """Prompts for a search before the first prompts of `split` are timed: those of the other split, or if it has none,
+    the prompts of `split` in reverse order."""
     prompts = load_prompts(source, folder)
     timed = split_prompts(prompts, split)
     known = set(timed)
@@ -148,8 +148,8 @@ class Batch(NamedTuple):
 
     @property
     def file_names(self) -> list[str]:
-        """One file name per image, from its number and prompt. A copy, and a prompt that its letters do not identify,
-        adds its seed: the points of a sweep may keep images of other prompts in one folder."""
+        """One file name per image, from its number and prompt. The seed is added for a copy, and for a prompt
+        that these letters do not identify: a sweep's points may keep images of other prompts in one folder."""
         names = []
         for i, (prompt, copy, seed) in enumerate(zip(*self, strict=True)):
             slug = re.sub(r"[^\w]+", "-", prompt.lower()).strip("-")[:MAX_NAME]

@@ -108,8 +108,8 @@ class IndexedImages:
         self, source: str, items: list, index_items: MakeRows, read: Read, size: int, cache_dir: str,
         validation_share: float, num_workers: int, items_per_shard: int = 1,
     ) -> None:  # fmt: skip
-        """items: tuples that begin with a file, of each of which index_items yields rows of FEATURES, one an image,
-        unusable ones included; `read` returns an image's bytes."""
+        """items: tuples that begin with a file; for each, index_items yields rows of FEATURES, one per image, also for
+        unusable images; `read` returns an image's bytes."""
         self.source, self.read, self.size, self.validation_share = source, read, size, validation_share
         self.fingerprint = cache_key(RULES, items, size, _file_stats(items))
         folder = expand_home(cache_dir) / f"list-{self.fingerprint}"
@@ -152,7 +152,7 @@ def report_skipped(skipped: Mapping[str, str], total: int, source: str, path: Pa
 
 
 def index_image(place: Place, name: str, caption: str, problem: str, size: int, read: Read) -> dict[str, Any]:
-    """The row of an image, which is decoded, at this size, where nothing is known against it."""
+    """The row of an image. If no problem is known yet, decodes the image at this size to find one."""
     if not problem:
         problem = problem_of(partial(read, *place), size) if caption else "no caption"
     return index_row(place[0], name, problem, caption, *place[1:])

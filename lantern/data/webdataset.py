@@ -125,13 +125,13 @@ def _contents(file: str) -> tuple[list[tuple[str, Span]], list[tuple[str, str]]]
 
 
 def _span(member: tarfile.TarInfo) -> Span | None:
-    """Where a file's content is; None of what has none, or has it in parts (a sparse file)."""
+    """Start and size of a file's content; None if it has none, or has it in parts (a sparse file)."""
     return (member.offset_data, member.size) if member.isreg() and not member.issparse() else None
 
 
 def _caption(file: str, texts: list[tuple[str, Span]], keys: Sequence[str]) -> tuple[str, str]:
     """The first caption among a sample's texts and records; without one, the first reason why."""
-    first = sorted(texts, key=lambda text: text[0] != ".cls")  # for a model of classes, of which alone it is among them
+    first = sorted(texts, key=lambda text: text[0] != ".cls")  # .cls is among them only for a model of classes
     found = [try_caption(partial(_read_caption, file, keys, *text)) for text in first]
     return max(found, key=lambda pair: (pair[0] != "", pair[1] != ""), default=("", ""))
 

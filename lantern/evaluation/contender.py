@@ -79,7 +79,7 @@ class Contender:
         files = dict.fromkeys([*self.plan.known, self._files[part]])
         lines = [line for file in files if file.is_file() for line in read_records(file)]
         lines = sorted((line for line in lines if line.get("key") == self.keys[part]), key=timings_before)
-        # a line may be of a setting that differs from this one in its number of images alone
+        # a line may come from a setting that differs only in its number of images
         self._lines |= {name_of(line): self._of_this_setting(line, part) for line in lines}
 
     def find(self, part: str, prompt: str, copy: int) -> Row | None:
@@ -98,7 +98,7 @@ class Contender:
         )
 
     def has_timed(self, prompt: str, copy: int, before: int = 0) -> bool:
-        """Whether a timing of an image is on record that followed `before` others."""
+        """Whether the record has a timing of the image that came after at least `before` others."""
         line = self.find("speed", prompt, copy)
         return line is not None and timings_before(line) >= before
 
@@ -184,24 +184,24 @@ def time_in_turn(contenders: Sequence[Contender], batch: Batch) -> list[list[Mad
 
 
 def first_valid_timing(contenders: Sequence[Contender], prompt: str, copy: int) -> int:
-    """The number of the first timing of an image that counts. Those that only some contenders had before their process
-    ended do not: a ratio of times takes both from one minute, so that all time the image again."""
+    """The number of the first timing of an image that counts. Timings that only some contenders finished before the
+    process ended do not count: a ratio needs both times from the same minute, so all contenders time it again."""
     lines = [one.find("speed", prompt, copy) for one in contenders]
     return 0 if all(lines) else max((timings_before(line) + 1 for line in lines if line), default=0)
 
 
 def warm_up(contenders: Sequence[Contender], batch: Batch) -> None:
-    """One unrecorded image by each. Plain decoding, the first one, comes last: the method's larger cache moves its
-    recorded passes."""
+    """Each contender decodes one unrecorded image. Plain decoding, the first contender, comes last: the method's
+    larger cache moves its recorded passes."""
     for contender in (*contenders[1:], contenders[0]):
         generation = contender.pipeline.generate(batch.prompts[:1], batch.seeds[:1], 1)
         decode_images(contender.pipeline.target, generation.tokens)
 
 
 def retime(contenders: Sequence[Contender], batch: Batch, most: int) -> None:
-    """Times an image again with every contender, at most `most` times, while its last timings are disturbed, and once
-    more where a process ended between them. The rule is fixed beforehand and looks at no speed-up; the records hold
-    every timing."""
+    """Times an image again with every contender while its last timings are disturbed, at most `most` times, and once
+    more if the process ended between the contenders' timings. The rule is fixed in advance and ignores speed-ups; the
+    records hold every timing."""
     is_warm = False
     while True:
         timed = zip(*(one.lines("speed", batch) for one in contenders), strict=True)
@@ -223,8 +223,8 @@ def _next_count(lines: Sequence[Row], most: int) -> int:
 
 
 def is_disturbed(lines: Sequence[Row]) -> bool:
-    """lines: an image's timings. Their times do not count: a method's differ by image, so that slow spells could be
-    sought on plain decoding's side alone, which would lower every speed-up."""
+    """lines: an image's timings. The measured times are ignored: a method's times differ by image, so slow ones could
+    only be detected for plain decoding, and timing those again would lower every speed-up."""
     return any((line["other_cores"] or 0.0) > BUSY_CORES for line in lines)
 
 
@@ -249,7 +249,7 @@ def groups_of(batch: Batch, batch_size: int) -> list[Batch]:
 
 
 def images_of(target: Target, tokens: Tensor) -> Images:
-    """tokens [N, L] -> their images: a tensor where they are few, else decoded when they are judged."""
+    """tokens [N, L] -> their images: a tensor if it fits in KEPT_PIXELS, otherwise decoded whenever they are judged."""
     size = len(tokens) * decode_images(target, tokens[:1]).nbytes
     return decode_images(target, tokens) if size <= KEPT_PIXELS else DecodedImages(target, tokens)
 

@@ -19,7 +19,7 @@ from lantern.pipeline import Pipeline
 
 @dataclass(frozen=True)
 class Measurement:
-    """The result of one setting. `records` holds a line an image and part."""
+    """The result of one setting. `records` holds one line per image and part."""
 
     row: Row
     records: list[Row]
@@ -76,7 +76,7 @@ class Evaluation:
         self, side: Contender, plain: Contender, compiled: Sequence[Contender], timed: Sequence[Made],
         plain_images: Images | None,
     ) -> Measurement:  # fmt: skip
-        """timed: in this process."""
+        """timed: what this process has timed."""
         plan, batch, pipeline = self.plan, self.plan.batch, side.pipeline
         profile = RunningProfile(pipeline)
         for made in timed:

@@ -19,12 +19,12 @@ from lantern.evaluation.contender import Contender, alternating, first_valid_tim
 from lantern.evaluation.plan import Plan
 from lantern.identity import image_key
 
-BEATS = 6  # of a worker, within the time after which its leases expire
+BEATS = 6  # renewals of a lease within its expiry time
 DONE, FREE = "done", "free"
 
 
 class Piece(NamedTuple):
-    """Work that one worker does, and the rest of it again if that worker dies."""
+    """Work for one worker. If that worker dies, another does what is missing."""
 
     name: str
     is_recorded: Callable[[], bool]  # before this worker began, or by it
@@ -101,8 +101,8 @@ class Leases:
 
 
 def finish(pieces: Sequence[Piece], leases: Leases, wait: Callable[[float], object] = sleep) -> None:
-    """Makes the pieces that no other worker makes, in order, those of a worker that dies included; returns when all are
-    done."""
+    """Makes, in order, the pieces that no other worker makes, including pieces of workers that died. Returns when all
+    are done."""
     left = list(pieces)
     while left := [piece for piece in left if not _is_finished(piece, leases)]:
         wait(leases.expiry_s / BEATS)
@@ -156,8 +156,8 @@ def _time_shared(plan: Plan, contenders: Sequence[Contender], leases: Leases) ->
 def timing_pieces(
     contenders: Sequence[Contender], share: Batch, batch: Batch, timed: set[tuple[str, int]]
 ) -> Iterator[Piece]:
-    """One for each image of a share, which plain decoding and the method time in turn on one worker, because their
-    ratio counts. batch: all images, of which the first warms up; timed: is told what this worker has timed."""
+    """One piece per image of a share: one worker times plain decoding and the method in turn, because their ratio
+    counts. batch: all images; its first one warms up; timed: collects the images that this worker has timed."""
 
     def has(prompt: str, copy: int) -> bool:
         return all(one.has_timed(prompt, copy) for one in contenders)
@@ -165,7 +165,7 @@ def timing_pieces(
     def make(number: int, image: tuple[str, int, int], begun: int) -> None:
         if not timed:
             warm_up(contenders, batch)
-        # what those who began it have left is read by a later run, and may be one side alone: these timings outrank it
+        # earlier workers may have left timings of one side only, which a later run reads: these must outrank them
         first = max(begun, first_valid_timing(contenders, *image[:2]))
         for contender in alternating(number, contenders):
             contender.time(*image, first)

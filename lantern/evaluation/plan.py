@@ -26,7 +26,7 @@ class Plan:
     compiled_baseline: bool = False  # whether plain decoding is timed with torch.compile as well
     shards: int = 1
     shard: int = 0
-    lease_s: float = 60.0  # without a sign of a worker, after which others take over what it was making
+    lease_s: float = 60.0  # seconds without a sign of a worker until others take over its work
     folder: Path = Path()  # of the run
     shared: Path | None = None  # of all points of a sweep, which share the images of plain decoding; None: folder
     known: Sequence[Path] = ()  # record files: what they hold is not made again
@@ -93,7 +93,7 @@ class Plan:
         return (self.shared or self.folder) / "leases"
 
     def shares(self, batch: Batch) -> list[Batch]:
-        """The images of all shards, this one's first, then those of the next: each has the images whose number is its
-        own modulo `shards`."""
+        """The images of all shards: first this shard's, then the next ones'. Image i belongs to shard i modulo
+        `shards`."""
         firsts = [(self.shard + i) % self.shards for i in range(self.shards)]
         return [batch.part(slice(first, None, self.shards)) for first in firsts]

@@ -8,8 +8,8 @@ from lantern.runtime.progress_line import ProgressLine
 
 
 class EvaluationBar:
-    """Counts images. The time left is that of the missing images at the mean seconds of those decoded so far; what else
-    a point takes, such as judging, is counted to the next image."""
+    """Counts images. The time left is the number of missing images times the mean seconds per image so far. A point's
+    other work, such as judging, counts toward the next image."""
 
     of_sweep: ClassVar["EvaluationBar | None"] = None  # of the sweep whose points run in this process
 
@@ -62,7 +62,7 @@ class EvaluationBar:
 
 
 def open_sweep(bar: EvaluationBar | None) -> None:
-    """Makes it the bar of this process's sweep; None ends the sweep's."""
+    """Sets the bar of this process's sweep; None removes it."""
     if EvaluationBar.of_sweep is not None:
         EvaluationBar.of_sweep.pause()
     EvaluationBar.of_sweep = bar

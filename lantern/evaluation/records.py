@@ -30,8 +30,8 @@ PER_IMAGE = {"draft_ms": ("draft_ms",), "verify_ms": ("verify_ms",), "accept_ms"
 
 
 def copy_missing(folder: Path, lines: Sequence[Row], images: Path) -> None:
-    """Appends to a folder's record the lines that only other files hold, or that lines of other code follow; images:
-    the folder of their pictures."""
+    """Appends to a folder's record those lines that it lacks, or that lines of other code or weights have replaced
+    there. images: the folder of their pictures."""
     home = folder / RECORDS
     there = {_version_of(line) for line in current_lines(read_records(home))} if home.is_file() else set()
     missing = [dict(line) for line in lines if _version_of(line) not in there]
@@ -80,8 +80,8 @@ def lines_of(
 
 
 def image_costs(generation: Generation) -> list[Row]:
-    """The cost of each image: its steps and, by their number, the drafter forwards of its rounds; of times and nodes an
-    equal share of its batch's."""
+    """The cost of each image: its steps, drafter forwards in proportion to its steps, and an equal share of the
+    batch's times and nodes."""
     count = len(generation.tokens)
     forwards = generation.drafter_forwards / max(1, len(generation.rounds))
     shared = {

@@ -36,7 +36,7 @@ PROTOCOL_KEYS = (
     "batch_size", "dtype", "device", "threads", "compile", "cuda_graphs", "tf32", "code", "user_code", "revision",
     "torch", "law", "warnings",
 )  # fmt: skip
-IDENTITY_KEYS = (  # besides SETTING_KEYS, of a setting
+IDENTITY_KEYS = (  # identify a setting, with SETTING_KEYS
     "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype", "device", "threads", "torch",
     "compile", "fingerprint",
 )  # fmt: skip
@@ -151,9 +151,9 @@ def flaw_of(row: object) -> str | None:
 
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:
-    """One row a setting, baselines first. A method keeps its last row. Every point of a sweep times the baseline anew:
-    its timings are means of all that were timed alike, with the sum of their images, other figures those of the first
-    row with any."""
+    """One row per setting, baselines first. A method keeps its last row. Every point of a sweep times the baseline, so
+    its rows timed alike are merged: timings are averaged, numbers of images added; other figures come from
+    the first row that has them."""
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
         found_when_timed = [row.get(key) for key in TIMED_AS] if is_baseline(row) else []

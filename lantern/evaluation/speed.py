@@ -12,16 +12,16 @@ from lantern.types import Target, per_step
 
 WIDE = 0.1  # an interval of the speed-up is wide above this share of it
 DISTURBED = 0.1  # cores used by other processes, above which a timing is disturbed
-COPIES = {"cuda": 8}  # between two waits, whose time would count beside that of a single copy
+COPIES = {"cuda": 8}  # copies per wait for the device, whose time would distort that of one copy
 PARTS = ("draft_ms", "drafter_forward_ms", "verify_ms", "accept_ms", "head_ms", "overhead")  # of a round
 RATIOS = {"latency_s": "speedup", "end_to_end_s": "end_to_end_speedup"}
 
 
 def costs(lines: Sequence[Row], device: torch.device) -> Row:
-    """Forwards and judged nodes an image after its prefill, mean milliseconds of a round and of its parts, and the
-    overhead: the share of a round outside target and drafter forwards. Accepting includes the commit to caches and
-    bookkeeping, and a head that verification runs (head_ms), drafting the growth of trees. The parts are the host's
-    times, which say nothing where a device works while the host goes on: there only the round has a time."""
+    """Forwards and judged nodes per image after its prefill, mean milliseconds of a round and of its parts, and the
+    overhead: the share of a round outside target and drafter forwards. Accepting includes the cache commit, bookkeeping
+    and a head that verification runs (head_ms); drafting includes tree growth. Parts are timed on the host, which is
+    meaningless if the device runs asynchronously: then only the whole round has a time."""
 
     def total(name: str) -> float:
         return sum(line.get(name, 0.0) for line in lines)
@@ -45,8 +45,8 @@ def tokens_per_step(lines: Sequence[Row], num_tokens: int) -> float | None:
 
 
 def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
-    """Latencies from prompt to tokens and end to end, with the image decoder, the speed-ups over AR on the same prompts
-    with bounds, and AR's step over the machine's bandwidth floor."""
+    """Latencies from prompt to tokens and end to end (with image decoder); speed-ups over AR on the same prompts, with
+    bounds; and AR's step time over the machine's bandwidth floor."""
     values: Row = {}
     for seconds, name in RATIOS.items():
         own, plain = ([line[seconds] for line in lines] for lines in (timed, ar))
@@ -99,7 +99,7 @@ def step_ms(latencies: Sequence[float], rounds: Sequence[float]) -> float:
 
 
 def over_floor(target: Target, ms: float, batch_size: int = 1) -> float:
-    """A round's time over the time of reading what an AR step must read at copy_bandwidth."""
+    """A round's time divided by the time to read, at copy_bandwidth, the bytes that an AR step must read."""
     return ms * copy_bandwidth(target.codebook.device) / (1000 * target.step_bytes(batch_size))
 
 

@@ -150,7 +150,7 @@ SHARE = 1 / 3  # of the time between two previews, which decoding one may take
 
 
 class Preview:
-    """Pixels of a partly committed image, decoded no more often than keeps its part of the time within SHARE."""
+    """Pixels of a partly committed image, decoded only so often that this takes at most SHARE of the time."""
 
     def __init__(self, target: Target) -> None:
         self._target, self._cost_s, self._ended = target, 0.0, float("-inf")

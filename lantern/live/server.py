@@ -155,7 +155,7 @@ class Handler(BaseHTTPRequestHandler):
             raise LanternError(f"the request is no JSON: {error}") from error
 
     def _pass_over(self, length: int) -> None:
-        """Reads a body that is refused: the answer to one that is left unread is lost when its connection is reset."""
+        """Reads a refused body: if it stayed unread, the connection would be reset and the answer lost."""
         ends_at = monotonic() + self.timeout
         while length > 0 and monotonic() < ends_at and (read := self.rfile.read(min(length, MOST_BYTES))):
             length -= len(read)

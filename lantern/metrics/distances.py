@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 NEIGHBOURHOOD = 3  # the radius of a point of a manifold is the distance to this neighbour
-KNOWN_NEIGHBOURS = 32  # kept of every point: in nearly every subset they include those that its radius needs
+KNOWN_NEIGHBOURS = 32  # stored per point: enough for its radius in nearly every subset
 ROWS, COLUMNS = 2048, 4096  # of a block of pairs
 
 
@@ -18,8 +18,8 @@ class Gaussian(NamedTuple):
 
 
 class FrechetTo:
-    """Distance of the Gaussian fitted to features [N, F] from that of real features [M, F], or from the one that is
-    known of them; biased upwards by about 1/N, so compare at equal N. With fewer points than features no covariance
+    """Fréchet distance between the Gaussian fitted to features [N, F] and the real one, fitted to real features [M, F]
+    or given. It is biased upwards by about 1/N, so compare at equal N. With fewer points than features no covariance
     matrix is formed."""
 
     def __init__(self, real: Tensor | Gaussian) -> None:
@@ -44,14 +44,14 @@ class FrechetTo:
 
 
 def fitted(features: Tensor) -> Gaussian:
-    """To features [N, F]."""
+    """The Gaussian of features [N, F]."""
     mean, scatter = _moments(features)
     return Gaussian(mean, scatter / (len(features) - 1))
 
 
 def parts_without(features: Tensor, groups: Tensor, count: int) -> Iterator[Tensor | Gaussian]:
-    """What FrechetTo compares, of features [N, F] without each of `count` groups [N] in turn. A group's moments are
-    taken from those of all: no set is summed again."""
+    """FrechetTo's argument for features [N, F] without each of `count` groups [N] in turn. A group's moments are
+    subtracted from those of the whole set, so no subset is summed again."""
     if len(features) < features.shape[1]:
         yield from (features[groups != group] for group in range(count))
         return
@@ -102,7 +102,7 @@ def prompt_labels(prompts: Sequence[str], num_references: int) -> tuple[Tensor, 
 def kernel_moves(
     pair: Tensor, sides: Sequence[Tensor], real: Tensor, labels: Tensor, real_labels: Tensor
 ) -> list[float]:
-    """Kernel distance of one side less the other's, swap by swap. pair [2N, F], sides: two of indices [S, N]."""
+    """First side's kernel distance minus the second's, per swap. pair [2N, F]; sides: two index tensors [S, N]."""
     chosen = chosen_of(torch.cat(list(sides)), len(pair))
     all_real = torch.ones(1, len(real), dtype=torch.bool)
     one, other = kernel_distances(pair, chosen, real, all_real, labels.repeat(2), real_labels).chunk(2)
@@ -147,11 +147,11 @@ class _Side(NamedTuple):
 
 
 def _mean_kernel(one: _Side, other: _Side, counted: Tensor) -> Tensor:
-    """[S]: over the pairs of an image of each side that have different texts, or a text that is counted [S, K]."""
+    """[S] mean kernel over pairs, one image from each side, of different texts or of the same counted text [S, K]."""
     apart, own = counted.new_zeros(len(counted)), torch.zeros_like(counted)  # [S], [S, K]
     for rows, columns in _blocks(one.features, other.features):
         kernel = cubic_kernel(one.features[rows].double(), other.features[columns].double())
-        if one is other:  # an image's pair with itself is left out, and its text's other pairs weigh more by that
+        if one is other:  # leaves out pairs of an image with itself; `share` gives the text's other pairs their weight
             offset = rows.start - columns.start
             if -len(kernel) < offset < kernel.shape[1]:
                 kernel.diagonal(offset).zero_()
@@ -176,8 +176,8 @@ class Manifolds:
         self._near, self._neighbours = _nearest(features, features, KNOWN_NEIGHBOURS)  # [N, K]
 
     def __call__(self, chosen: Tensor, kept: Tensor) -> Tensor:
-        """chosen: bool [S, N], kept: bool [S, M] or [1, M], the real ones that recall counts -> [S, 2]: the share of
-        the chosen in the manifold of all real ones, the share of the kept in theirs."""
+        """chosen: bool [S, N]; kept: bool [S, M] or [1, M], the real points that recall counts -> [S, 2]: precision,
+        the share of chosen in the manifold of all real; recall, the share of kept in the manifold of chosen."""
         radius = torch.stack([self._radius(subset) for subset in chosen])  # [S, N]
         widest = radius.amax(0)
         inside = torch.zeros(len(self._features), dtype=torch.bool)
@@ -193,7 +193,7 @@ class Manifolds:
         return torch.stack([precision, (covered & kept).sum(1) / kept.sum(1).double()], 1)
 
     def _radius(self, subset: Tensor) -> Tensor:
-        """[N] squared, within a subset, bool [N]; below 0 outside of it."""
+        """[N] squared radii within a subset, bool [N]; -1 for points outside the subset."""
         size = min(NEIGHBOURHOOD + 1, int(subset.sum()))
         place = (subset[self._neighbours].cumsum(1) < size).sum(1, keepdim=True)
         radius = self._near.gather(1, place.clamp(max=self._near.shape[1] - 1))[:, 0]

@@ -71,7 +71,7 @@ class Real(NamedTuple):
         return len(self.gaussian.mean) if self.features is None else self.features.shape[1]
 
     def labels(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Numbers of the texts of the images and of the real ones; where these have none, each image has its own."""
+        """Text index of each image and of each real image; if real ones have no texts, all images get their own."""
         if self.is_paired:
             return prompt_labels(prompts, len(self.features))
         everyone = torch.arange(len(prompts) + len(self.features))
@@ -97,7 +97,7 @@ class Real(NamedTuple):
         return FrechetTo(self.features if self.gaussian is None else self.gaussian)
 
     def frechet_without(self, made: Tensor, groups: np.ndarray) -> list[float]:
-        """Fréchet distances of features [N, F], each group of which is left out in turn with that of the real ones."""
+        """Fréchet distances of features [N, F], leaving out each group in turn, of real images too."""
         count = int(groups.max()) + 1
         parts = parts_without(made, torch.from_numpy(groups), count)
         if self.gaussian is not None:
@@ -108,16 +108,16 @@ class Real(NamedTuple):
 
 
 class Fidelity(Metric):
-    """Compares images with real ones, of the same prompts or of none. Every value depends on the number of images of
-    both sets, and the bounds of precision are those with these real images."""
+    """Compares images with real ones, of the same prompts or of none. Every value depends on the number of images
+    in both sets. The bounds of precision hold for these real images only."""
 
     def __init__(
         self, extractor: nn.Module, references: References | StoredReferences | str, num_references: int = 512,
         resamples: int = 200,
     ) -> None:  # fmt: skip
-        """extractor.features: images [B, 3, H, W] in [0, 1] -> [B, F]. references: a text is a source of
-        StoredReferences, of which all are used. num_references: of a function. resamples: number of paired swaps, from
-        which the bounds of a difference are estimated."""
+        """extractor.features: images [B, 3, H, W] in [0, 1] -> [B, F]. references: a text is a source for
+        StoredReferences, which are all used. num_references: how many a function is asked for. resamples: number of
+        paired swaps for the bounds of a difference."""
         self.extractor = extractor
         self.references = StoredReferences(references) if isinstance(references, str) else references
         for name, number, least in (("num_references", num_references, MIN_IMAGES), ("resamples", resamples, 1)):
@@ -190,13 +190,13 @@ class Fidelity(Metric):
             lost = np.subtract(*reversed(shares.numpy().reshape(2, -1, 2)))  # [S, 2]
             for column, name in enumerate(("precision_loss", "recall_loss")):
                 intervals[name] = difference_interval(float(lost[0, column]), WIDER * lost[1:, column])
-                if not same.all() and not lost[:, column].any():  # a ceiling says nothing of other images
+                if not same.all() and not lost[:, column].any():  # no swap changes it: no information on other images
                     intervals[name] = Interval(0.0, float("nan"), float("nan"))
         return {key: value for name, interval in intervals.items() for key, value in interval.keys(name).items()}
 
     def warnings(self, prompts: Sequence[str]) -> list[str]:
-        """The bias of a Fréchet distance of few images, which is less for a set of less variety; and what statistics do
-        not give."""
+        """Warns of the Fréchet distance's bias with few images, which is smaller for less varied sets, and of metrics
+        that statistics cannot give."""
         real, count = self._real(prompts), len(prompts)
         told = []
         if count < MIN_IMAGES_PER_FEATURE * real.width:

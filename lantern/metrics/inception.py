@@ -108,8 +108,8 @@ class InceptionScore(Metric):
         return [f"an Inception score of {len(prompts)} images mostly reflects their number; compare it at equal N only"]
 
     def _parts(self, count: int) -> list[np.ndarray]:
-        """The images of each split, as torch-fidelity shuffles them. They stay in it when others are left out: another
-        partition moves the score as well."""
+        """The images of each split, shuffled as torch-fidelity does. Images stay in their split when others are left
+        out, because another partition would also change the score."""
         order = np.random.RandomState(SPLIT_SEED).permutation(count)
         return [order[i * count // self.splits : (i + 1) * count // self.splits] for i in range(self.splits)]
 

@@ -1,5 +1,5 @@
-"""The contracts of what judges an evaluation: a metric of images, and a measure of the output law; and features of
-images, extracted once for each set of images, of which a batch at a time is in memory."""
+"""The protocols of what judges an evaluation: a metric of images and a measure of the output law. Also features of
+images, extracted once per set of images, with one batch in memory at a time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar

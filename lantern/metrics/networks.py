@@ -102,7 +102,7 @@ class Clip(nn.Module):
         return self.body.config.text_config.max_position_embeddings
 
     def count_cut(self, prompts: Sequence[str]) -> int:
-        """How many prompts are longer than that, and are scored by their beginning."""
+        """How many prompts are longer than max_tokens; only their beginning is scored."""
         return sum(len(ids) > self.max_tokens for ids in self.tokenizer(list(prompts)).input_ids)
 
 

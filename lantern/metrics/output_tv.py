@@ -130,9 +130,9 @@ def _is_of_its_node(pipeline: Pipeline) -> bool:
 
 
 def _least(visits: Sequence[Visit]) -> dict[str, object]:
-    """A lower bound of the output TV from the tokens alone, for whatever commits drafts too often. Codes with α p > q,
-    where α is the sum of min(p, q), come from the residual more often than from the draft: the bound is how much rarer
-    than in p they are among the tokens that rounds commit first. For the exact law it is 0 on average."""
+    """A lower bound of the output TV from the tokens alone, if drafts are committed too often. Codes with α p > q,
+    where α is the sum of min(p, q), come from the residual more often than from the draft. The bound is their
+    probability in p minus their share among the first tokens of rounds; for the exact law it is 0 on average."""
     found = []
     for visit in visits:
         if visit.q is not None and len(visit.children):
@@ -195,9 +195,9 @@ def total_variation(p: Tensor, law: Tensor) -> float:
 def summary(
     name: str, found: np.ndarray, images: np.ndarray, within: tuple[float, float] = (0.0, 1.0)
 ) -> dict[str, object]:
-    """Of values at positions [N] of images [N]: their mean, its 95 % bounds, which draw whole images again, since
-    positions of one image resemble one another, and quantiles. within: the range of the values, in which the bounds are
-    kept. They are nan for a single image."""
+    """Mean, its 95 % bounds, and quantiles of values at positions [N] of images [N]. The bounds resample whole images,
+    because positions of one image resemble one another; they are nan for a single image, and clipped to `within`, the
+    range of the values."""
     mean, low, high = clustered_mean(found, images)
     quantiles = {f"{name}_q{int(100 * level)}": float(np.quantile(found, level)) for level in QUANTILES}
     bounds = {f"{name}_low": float(np.maximum(low, within[0])), f"{name}_high": float(np.minimum(high, within[1]))}
@@ -205,9 +205,9 @@ def summary(
 
 
 def _bound_unseen(row: dict[str, object], found: np.ndarray, images: np.ndarray) -> dict[str, object]:
-    """The row of a lossy rule, with an upper bound where it moved nothing at the positions looked at, since it may move
-    others: as if a law that is moved were moved as a whole, and all positions of an image alike. The distance in the
-    codebook has no largest value, and so no bound."""
+    """The row of a lossy rule. If the rule changed no law at the measured positions, it may still change others: the
+    upper bound then assumes a TV of 1 where it does, and that all positions of an image are alike. The distance in the
+    codebook has no largest value, so it gets no bound."""
     if found.max() > ROUNDING:
         return row
     count = len(np.unique(images))

@@ -27,12 +27,12 @@ Profile = dict[str, object]  # numbers and lists, as in profiles.json
 
 
 class RunningProfile:
-    """The profile of images that are added as they are made. Their rounds are counted and not kept, but for those of
-    the first images, whose laws are computed at the end."""
+    """The profile of images that are added as they are made. Their rounds are counted and then dropped; only rounds of
+    the first images are kept, whose laws are computed at the end."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._images = self._counted = 0  # added, and of them those whose rounds were recorded
+        self._images = self._counted = 0  # images added; those with recorded rounds
         self._counts: _Counts | None = None
         self._first: list[tuple[_Rounds, Tensor, Sequence[str]]] = []
 

@@ -100,7 +100,7 @@ class RecordingDrafter:
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         for row, path in enumerate(verdict.paths):
             if self._images[row] in self._images[:row]:
-                continue  # a copy by which a draining batch keeps its size
+                continue  # a copy that pads a draining batch
             for depth, node in enumerate(path[:1] if self.only_roots else path):
                 if self._count % self.stride == 0:
                     last = verdict.next_token[row] if node == path[-1] else tree.tokens[row, path[depth + 1]]
@@ -120,10 +120,10 @@ def _visit(tree: DraftTree, probs: Tensor, row: int, node: int, depth: int, imag
 
 
 def committed_law(visit: Visit, rule: AcceptanceRule, verification: Verification, redraws: Tensor) -> Tensor:
-    """[V] of the token committed at a visited position, averaged over draws of its children.
+    """The law [V] of the token committed at a visited position, averaged over draws of its children.
 
-    Closed form where the children were chosen, and for one drawn child. For several drawn children only the first has a
-    closed form; those behind its rejection are redrawn with the Gumbel noise redraws [S, V].
+    Closed form if the children were chosen, or if one child was drawn. Of several drawn children only the first has a
+    closed form; the later ones, given its rejection, are redrawn with the Gumbel noise redraws [S, V].
     """
     p, q, count = visit.p, visit.q, len(visit.children)
 
@@ -156,7 +156,7 @@ def committed_law(visit: Visit, rule: AcceptanceRule, verification: Verification
 
 
 def _law_of_first(visit: Visit, rule: AcceptanceRule, verification: Verification) -> Tensor | None:
-    """The law [V] that first children are judged against, of a rule by which it is one for all of them."""
+    """The law [V] against which first children are judged; None if the rule has no single law for all of them."""
     if type(verification) is not Ratio:
         return None
     if type(rule) is Exact:

@@ -35,7 +35,7 @@ FILE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 WRAPPER_KEYS = ("model", "module", "state_dict")  # keys under which released files nest their state dict
 UNUSED = ("codebook_used", "freqs_cis")  # buffers of released files: a training statistic, a table that is made anew
 NAMES_SHOWN = 4
-MORE = 8  # times as many parameters as the file has tensors: a model that does not fit is built so far
+MORE = 8  # a model that does not fit is built only up to this many parameters per tensor of the file
 Made = TypeVar("Made")
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -194,7 +194,7 @@ def weights_hash(path: str | Path) -> str:
 
 @lru_cache
 def _file_hash(path: Path, size: int, changed_ns: int) -> str:
-    """Read once a process, although loaders, requests and the points of a sweep all ask; anew where it has changed."""
+    """Reads a file once per process, though loaders, requests and sweep points all ask, and again if it has changed."""
     return files_hash([path])
 
 
@@ -225,8 +225,8 @@ def local_hashes(settings: object, name: str = "", file: object = None) -> dict[
 
 
 def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict, file: str = WEIGHTS_FILE) -> Path:
-    """Writes config.json and the weights -> the weights file. Between the old ones and the new ones there is no
-    config.json for a moment: nobody reads one beside the other. file: TORCH_FILE for programs that read only that."""
+    """Writes config.json and the weights -> the weights file. Between old and new files there is no config.json
+    for a moment: nobody reads one beside the other. file: TORCH_FILE for programs that read only that."""
     path = Path(folder) / file
     write = torch.save if file == TORCH_FILE else save_file
     try:
@@ -254,7 +254,7 @@ def weights_file(folder: str | Path) -> Path:
 
 
 def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
-    """Of one writing, also where another process writes them meanwhile."""
+    """Weights and config.json of the same save, even if another process writes new ones meanwhile."""
     while True:
         config = read_config(folder)
         state = read_weights(weights_file(folder))

@@ -69,7 +69,7 @@ class WordFeatures:
         return [self.words[word] for word in words[: self.length]]
 
     def _known_form(self, word: str) -> str:
-        """Without the punctuation around it, unless the captions had it with that."""
+        """The word without surrounding punctuation, unless the vocabulary has the word with it."""
         return word if word in self.words else word.strip(punctuation)
 
     @property

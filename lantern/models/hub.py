@@ -57,7 +57,7 @@ def _noted(source: str | Path, found: Path) -> Path:
 
 
 def fetch_beside(source: str | Path, name: str) -> None:
-    """Fetches another file of a Hub id into the cache, beside those that are there, if it has it; of a path nothing."""
+    """Fetches another file of a Hub id, if it is there, into the cache beside the others; for a path nothing."""
     if HUB_ID.fullmatch(str(source)) and not Path(source).exists():
         with suppress(*UNREACHABLE):
             _cached_or_fetched(_of(source, huggingface_hub.hf_hub_download, name), Path.is_file)

@@ -151,7 +151,7 @@ def write_profiles(folder: Path, profiles: Mapping[str, Profile]) -> None:
 
 
 def read_profiles(folders: Sequence[Path]) -> dict[str, Profile]:
-    """By setting id; the first folder's where several measured a setting, as a sweep's points measure AR."""
+    """Profiles by setting id. If several folders measured a setting, as all points measure AR, the first counts."""
     profiles: dict[str, Profile] = {}
     for folder in folders:
         profiles = read_object(folder / PROFILES) | profiles

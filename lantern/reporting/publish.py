@@ -66,9 +66,9 @@ def write_images(folder: Path, names: Sequence[str], images: Images) -> None:
 
 
 def published_keys(row: Row, published: Mapping[str, Sequence[Row] | None]) -> Row:
-    """The figures of a paper beside ours, as "published_speedup", where model, temperature and the settings that the
-    paper states are equal. published: by method, entries of PUBLISHED and of the row keys that must be equal; the first
-    that fits counts. `source` says what the paper does not state."""
+    """A paper's figures, such as "published_speedup", if model, temperature and the settings that the paper states are
+    equal. published: by method, entries with keys of PUBLISHED and row keys that must be equal; the first match
+    counts. `source` says what the paper does not state."""
     for entry in published.get(str(row.get("method"))) or ():
         if all(row.get(key) == value for key, value in entry.items() if key not in PUBLISHED):
             return {f"published_{name}": value for name, value in entry.items() if name in PUBLISHED}

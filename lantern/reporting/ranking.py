@@ -40,9 +40,9 @@ class Choice(NamedTuple):
 class Budget:
     """How much worse than plain decoding's a setting's metrics may be: `within` as shares of plain decoding's value
     (0.1 is 10 %), `losses` in a metric's own unit; `most` limits figures of the setting itself, such as output_tv; None
-    is no limit. With `proven` the bounds have to keep every limit, at the level of 5 % over the number of lossy
-    settings tried (Bonferroni), and else the values. Fewer than `min_images` judged images are not enough. A lossless
-    setting is within every budget."""
+    is no limit. With `proven`, the bounds must keep every limit, at level 5 % divided by the number of lossy
+    settings tried (Bonferroni); otherwise the values must. Fewer than `min_images` judged images are not enough. A
+    lossless setting is within every budget."""
 
     within: Mapping[str, float | None]
     losses: Mapping[str, float | None] = field(default_factory=dict)
@@ -148,8 +148,8 @@ def _judged(value: float | None, high: float | None, allowed: float, stretch: fl
 
 
 def rows_timed_alike(rows: Sequence[Row]) -> list[Row]:
-    """The rows of the kind of baseline that most methods were timed against: a speed-up over plain decoding with
-    torch.compile, or on another machine, does not compare with one without."""
+    """The rows timed against the most common kind of baseline. Speed-ups over compiled plain decoding, or on another
+    machine, cannot be compared with the others."""
     timed = [row for row in rows if row.get("speedup") is not None]
     methods = [row for row in timed if not is_baseline(row)] or timed
     counts = Counter(_values(row, BASELINE) for row in methods)
@@ -170,8 +170,8 @@ def speed_rank(row: Row) -> tuple[bool, float]:
 
 
 def corrected_speed(row: Row, candidates: int) -> Interval:
-    """The speed-up with bounds at the level of 5 % over the number of candidates (Bonferroni): the highest of many
-    lower bounds is often too high. nan for unknown bounds."""
+    """The speed-up with bounds at level 5 % divided by the number of candidates (Bonferroni), because the highest of
+    many lower bounds is often too high. nan for unknown bounds."""
     low, high = (nan if row.get(key) is None else row[key] for key in ("speedup_low", "speedup_high"))
     return Interval(row["speedup"], low, high).stretched(simultaneous_factor(candidates, row.get("num_timed")))
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def begin(project: str, name: str, group: str, config: Mapping[str, object]) -> "trackio.Run":
-    """A run, of which later calls are told by name: trackio's own functions find it in the same thread alone."""
+    """A run object, on which later calls are made: trackio's module functions find a run only in its own thread."""
     import trackio
 
     quiet = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}

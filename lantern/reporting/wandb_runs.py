@@ -41,8 +41,8 @@ MODES = ("auto", "online", "offline", "disabled")
 
 
 class Guard:
-    """Calls W&B in threads that this process does not wait for: what a call raises, SystemExit included, and a wait of
-    over `patience_s` is one warning, and no other call is made. kept: where the data are nevertheless."""
+    """Calls W&B in daemon threads. If a call raises anything, even SystemExit, or takes longer than `patience_s`, one
+    warning is logged and no more calls are made. kept: tells where the data are nevertheless."""
 
     hangs = False  # whether a call of any guard has not returned: it may hold locks that the next one waits for
 
@@ -79,8 +79,8 @@ def clean_tags(tags: Iterable[object]) -> list[str]:
 
 
 def tell_offline(folders: Iterable[Path], run: str = "") -> None:
-    """Prints how what was kept offline below run folders is sent: all parts of a run by one command, in which W&B joins
-    them. run: the id of the only one."""
+    """Prints the command that sends offline runs below run folders: one command for all parts of a run, so that W&B
+    joins them. run: id of the only run to send."""
     places = [place for folder in folders for place in (*folder.glob("wandb"), *folder.glob("*/wandb"))]
     kept = (path for place in places for path in place.glob(f"offline-run-*{run}"))
     if found := {path.parent for path in kept if not any(path.glob("*.synced"))}:

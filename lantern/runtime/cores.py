@@ -35,8 +35,8 @@ class CpuContention:
         self._before = _busy_s(), process_time(), perf_counter()
 
     def cores(self, needed: int | None = None) -> float | None:
-        """needed: cores that are in use by what is measured, all by default; what other processes use of the rest does
-        not count. None where the system has no /proc/stat."""
+        """needed: cores that the measured work uses, by default all; other processes' use of the remaining cores does
+        not count. None if the system has no /proc/stat."""
         busy, own, started = self._before
         now = _busy_s()
         if busy is None or now is None:

@@ -98,8 +98,8 @@ def is_intact_zip(path: Path) -> bool:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """LanternError while another process is in here with the same folder, which the system ends with that process.
-    Removes what killed ones had begun to write there and in its checkpoints."""
+    """Locks the folder; LanternError while another process holds its lock, which the system releases when it ends.
+    Removes what killed processes had begun to write there and in its checkpoints."""
     try:
         file = (folder / ".running").open("w")
     except OSError as error:

@@ -39,7 +39,7 @@ def high_octave_power(images: Tensor) -> Tensor:
 
 def grid_power(images: Tensor) -> Tensor:
     """Powers [B, 4] of images [B, 3, H, W] on the two axes at the multiples of 1/8 cycle per pixel, up to Nyquist's.
-    All within 1/16 of a line is counted, over which a pattern spreads that changes from token to token."""
+    Counts all within 1/16 of a line, because a pattern that changes from token to token spreads that far."""
     power, (rows, columns) = spectrum(images), _frequencies(images)
     near, far = torch.minimum(rows.abs(), columns.abs()), torch.maximum(rows.abs(), columns.abs())
     lines = [(near <= 1 / 16) & ((far - line).abs() <= 1 / 16) for line in GRID_LINES]

@@ -1,5 +1,5 @@
-"""Batches and random numbers of a training as functions of (seed, epoch) and (seed, step), so that a resumed run equals
-an uninterrupted one; only the position in an epoch is saved in checkpoints."""
+"""Training batches depend only on (seed, epoch) and random numbers only on (seed, step), so that a resumed run equals
+an uninterrupted one. Checkpoints save only the epoch and the position in it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ class SeededBatches(Sampler[list[int]]):
     number of processes that share it."""
 
     def __init__(self, length: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
-        """batch_size: of all processes together; this one gets every world_size-th item, from `rank` on."""
+        """batch_size: over all processes; this process takes every world_size-th item, starting at `rank`."""
         self.num_batches = length // batch_size
         if self.num_batches == 0:
             raise LanternError(
@@ -74,7 +74,7 @@ class TrainingData(pl.LightningDataModule):
         self, splits: Splits, batch_size: int, seed: int, validation_batch_size: int | None = None,
         num_images: int | None = None,
     ) -> None:  # fmt: skip
-        """batch_size: of a training step, over all processes; num_images: train on so many only, the first."""
+        """batch_size: of a training step, over all processes; num_images: train only on the first num_images."""
         super().__init__()
         sizes = {"batch_size": batch_size, "validation_batch_size": validation_batch_size, "num_images": num_images}
         for name, size in sizes.items():
@@ -96,8 +96,8 @@ class TrainingData(pl.LightningDataModule):
         return self._loader
 
     def state_dict(self) -> dict[str, int]:
-        """The loader's position. Lightning ignores its own copy of it where a run without max_steps was resumed at the
-        end of an epoch before."""
+        """The loader's position. Lightning keeps a copy too, but ignores that copy if a run without max_steps was
+        resumed earlier at the end of an epoch."""
         return self._loader.state_dict() if self._loader else {}
 
     def load_state_dict(self, state: dict[str, int]) -> None:

@@ -11,8 +11,8 @@ from lantern.runtime.hardware import is_bf16_fast
 
 
 class Muon(torch.optim.Muon):
-    """torch's Muon in a dtype that the device is fast in: torch's own products are always bfloat16, which without
-    instructions for it take longer than the rest of a training step. Its rate is scaled to AdamW's update size."""
+    """torch's Muon, but with products in a dtype that is fast on the device. torch always uses bfloat16: without
+    hardware support, these products take longer than the rest of a step. Updates are scaled to AdamW's size."""
 
     def __init__(self, params: Iterable[nn.Parameter], lr: float, weight_decay: float) -> None:
         super().__init__(params, lr, weight_decay)
@@ -35,8 +35,8 @@ class Muon(torch.optim.Muon):
 
 
 def orthogonalise(matrix: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
-    """The matrix [O, I] with all singular values between about 0.7 and 1.2 (Jordan et al. 2024): Newton-Schulz steps in
-    bfloat16 where that is fast and the matrix is of float32, else in the matrix's own dtype."""
+    """Moves all singular values of the matrix [O, I] to between about 0.7 and 1.2 by Newton-Schulz steps (Jordan et al.
+    2024). They run in bfloat16 if it is fast and the matrix is float32, otherwise in the matrix's dtype."""
     a, b, c = coefficients
     is_tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if is_tall else matrix
@@ -49,7 +49,7 @@ def orthogonalise(matrix: Tensor, coefficients: tuple[float, float, float], step
 
 
 def with_own_rates(optimizer: Optimizer) -> Optimizer:
-    """The optimizer; where it goes on from a checkpoint, its rates and weight decays stay those it was made with."""
+    """Makes the optimizer keep its own rates and weight decays when it loads a checkpoint's state; returns it."""
     own = [{"lr": group["lr"], "weight_decay": group["weight_decay"]} for group in optimizer.param_groups]
 
     def restore(loaded: Optimizer) -> None:
@@ -90,7 +90,7 @@ def muon_with_adamw(
     model: nn.Module, hidden: Iterable[nn.Parameter], lr: float, muon_lr: float, weight_decay: float
 ) -> Optimizer:
     """Muon on the `hidden` matrices of the model; AdamW without weight decay on the rest: embeddings, head, norms,
-    biases. Both go on with these rates, whatever a checkpoint's were."""
+    biases. A checkpoint does not change these rates."""
     hidden = list(hidden)
     check_rates(lr=lr, muon_lr=muon_lr, weight_decay=weight_decay)
     chosen = {id(weight) for weight in hidden}

@@ -31,7 +31,7 @@ from lantern.training.optimizers import matrices, muon_with_adamw
 from lantern.training.run.checks import check_architecture
 
 EMBEDDING_STD = 0.02
-MEANING = {  # of a target's numbers, by key of its config
+MEANING = {  # key of a target's config -> what it identifies, for errors
     "tokens_hash": "tokens (model.tokenizer)", "vocabulary": "words (task.vocabulary)",
     "word_seed": "word vectors (task.word_seed)",
 }  # fmt: skip
@@ -45,8 +45,8 @@ class TargetTask(pl.LightningModule):
         muon_lr: float, weight_decay: float, caption_dropout: float, seed: int, start_from: str | None = None,
     ) -> None:  # fmt: skip
         """`architecture`: the transformer's arguments without vocab_size; `vocabulary`: the words of captions;
-        `tokenizer`: its weights folder; `start_from`: the weights folder of a target of the same architecture to train
-        further, whose words are kept where they contain these."""
+        `tokenizer`: its weights folder; `start_from`: weights folder of a target of the same architecture to train
+        further; its vocabulary is kept if it contains all of `vocabulary`."""
         super().__init__()
         images = load_tokenizer(tokenizer)
         codebook = images.codebook
@@ -141,8 +141,8 @@ class ContinuousTargetTask(pl.LightningModule):
         self, base: str, trained_layers: int, head: Mapping[str, int], tokenizer: str, draws: int, lr: float,
         muon_lr: float, weight_decay: float, caption_dropout: float, seed: int,
     ) -> None:  # fmt: skip
-        """base: the weights folder of a discrete target, of which the upper `trained_layers` are trained further;
-        head: sizes of the diffusion head; tokenizer: its weights folder; draws: timesteps for each token."""
+        """base: weights folder of a discrete target; its upper `trained_layers` layers are trained further; head: sizes
+        of the diffusion head; tokenizer: its weights folder; draws: timesteps drawn per token."""
         super().__init__()
         discrete, config = load_transformer(base)
         images = tokenizer_of(config, base, tokenizer)
@@ -185,14 +185,14 @@ class ContinuousTargetTask(pl.LightningModule):
         return self.transformer.output.loss(features.flatten(0, 1), tokens.flatten(0, 1), noise, self.draws)
 
     def export(self, folder: Path) -> None:
-        """Writes the weights folder that load_continuous_target reads: what is not the base's, in half precision."""
+        """Writes the folder for load_continuous_target: the weights not shared with the base, in half precision."""
         state = self.transformer.state_dict()
         own = {name: value.half() for name, value in state.items() if not self.transformer.is_shared(name)}
         save_weights(folder, own, self.config)
 
 
 def start_from_discrete(transformer: ContinuousTransformer, discrete: Transformer) -> None:
-    """Copies what the two have in common, and freezes what they share."""
+    """Copies all weights of the discrete target except its output layer, and freezes the shared ones."""
     same = {name: value for name, value in discrete.state_dict().items() if not name.startswith("output.")}
     transformer.load_state_dict(transformer.state_dict() | same)
     for name, parameter in transformer.named_parameters():

@@ -121,7 +121,7 @@ def fill_disk(scene: Scene) -> None:
 
 def forbid_writing(scene: Scene) -> None:
     """A read-only mount over the folder until its processes have ended; root ignores modes. It is made read-only before
-    it is there: a mount through which a file is being written cannot be."""
+    it is put there, because a mount through which a file is being written cannot be made read-only."""
     with TemporaryDirectory() as aside:
         _mount("--bind", scene.folder, aside)
         try:
@@ -147,8 +147,8 @@ def second_process(scene: Scene) -> None:
 
 
 def tear_record(scene: Scene) -> None:
-    """Cuts the last line of a record short. A shard's line is on disk before its lease says that the piece is done, so
-    that only a line behind the last can be cut there."""
+    """Cuts the last line of a record short. A shard's line is on disk before its lease says that the piece is done,
+    so for shards only an additional line after the last one can be cut."""
     if paths := [path for path in sorted(scene.folder.rglob(RECORDS)) if path.stat().st_size]:
         path = scene.dice.choice(paths)
         lines = path.read_bytes().splitlines(keepends=True)

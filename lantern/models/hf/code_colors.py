@@ -23,7 +23,7 @@ class CodeColors(nn.Module):
             codebook = self.codebook.float()
             centred = codebook - codebook.mean(0)
             axes = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -3:]
-            projected = centred @ (axes * axes.sum(0).sign())  # of a sign that no library's version decides
+            projected = centred @ (axes * axes.sum(0).sign())  # signs independent of the library
             self.colors = (projected / projected.std(0).clamp(min=1e-6) / 4 + 0.5).clamp(0, 1)
         height, width = self.grid
         shown = self.colors[tokens[:, -height * width :].unflatten(1, self.grid)].permute(0, 3, 1, 2)
@@ -31,8 +31,8 @@ class CodeColors(nn.Module):
 
 
 def code_colors(file: str | None, embed: Tensor, grid: tuple[int, int]) -> CodeColors:
-    """file: of the image tokenizer, of which the codebook [V, C] alone is read; without it the model's embedding
-    [V, D] of the codes stands in its place."""
+    """file: the image tokenizer's, of which only the codebook [V, C] is read; None: the model's embedding [V, D] of
+    the codes is used instead."""
     if file is None or embed.is_meta:
         return CodeColors(embed, grid)
     codebook = read_weights(file).get(CODEBOOK)

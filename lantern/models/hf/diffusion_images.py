@@ -12,8 +12,8 @@ CODE_PIXELS = 32  # of a code's side
 
 
 class DiffusionImages(nn.Module):
-    """The last h x w tokens of an image as pixels. Of one seed, so that equal tokens are equal images, and without the
-    prompt: what it has in quotes, which this stage would write into the picture, is not given to it."""
+    """Turns the last h x w tokens of an image into pixels. The seed is fixed, so equal tokens give equal images. The
+    prompt is not passed on, so this stage cannot write the prompt's quoted text into the picture."""
 
     def __init__(self, source: str, codebook: Tensor, grid: tuple[int, int], dtype: torch.dtype) -> None:
         """source: the released folder or its Hub id."""

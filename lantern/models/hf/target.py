@@ -264,15 +264,15 @@ def causal(pads: Tensor, length: int) -> tuple[Tensor, Tensor]:
 
 
 def token_layout(grid: tuple[int, int], preview: tuple[int, int] | None) -> tuple[int, int]:
-    """Rows and columns that the tokens of both grids fill: the image's columns where the preview fills whole rows of
-    them, else one row."""
+    """Rows and columns that the tokens of both grids fill: as many columns as the image if the preview fills whole rows
+    of that width, otherwise one row."""
     (rows, columns), before = grid, preview[0] * preview[1] if preview else 0
     return (rows + before // columns, columns) if before % columns == 0 else (1, before + rows * columns)
 
 
 def grid_positions(*grids: tuple[int, int]) -> Tensor:
-    """[L, 3] rotary positions of grids one behind the other: of each its first position, row and column, where the
-    next one begins behind the longer side (as Qwen2-VL, 2409.12191, places images, and GLM-Image draws them)."""
+    """[L, 3] rotary positions of consecutive grids: start, start + row, start + column. The next grid's start is the
+    grid's longer side further on (as Qwen2-VL, 2409.12191, places images, and GLM-Image draws them)."""
     found, start = [], 0
     for rows, columns in grids:
         row, column = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")

@@ -22,8 +22,8 @@ UNUSED = "lm_head.", "model.lm_norm.", "image_tokenizer."  # prefixes of weights
 
 
 class XOmniConfig(Qwen2Config):
-    """num_mm_adap_layers, num_mm_head_layers: those of num_hidden_layers at the two ends that are for image tokens
-    alone; mm_vocab_size: image tokens, image_vocab_size: those that are codes, which come first."""
+    """num_mm_adap_layers, num_mm_head_layers: how many of num_hidden_layers, at the beginning and at the end, are for
+    image tokens only; mm_vocab_size: image tokens; image_vocab_size: those that are codes, which come first."""
 
     model_type = "x-omni"
     num_mm_adap_layers: int = 4
@@ -33,7 +33,7 @@ class XOmniConfig(Qwen2Config):
 
 
 class XOmniLayer(Qwen2DecoderLayer):
-    """skips: whether words pass it by; their keys and values are seen all the same."""
+    """skips: whether words bypass this layer; their keys and values are attended to nevertheless."""
 
     def __init__(self, config: XOmniConfig, index: int) -> None:
         super().__init__(config, index)

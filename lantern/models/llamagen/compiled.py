@@ -16,7 +16,7 @@ from lantern.errors import LanternError
 from lantern.models.llamagen.fused import flash_attention, precise
 from lantern.models.llamagen.transformer import Transformer, with_layers
 
-VARIANTS = 64  # of the graph, by which sizes are 1; torch's default of 8 would fall back to eager
+VARIANTS = 64  # of the graph, one for each set of sizes that are 1; beyond torch's default of 8 it would run eagerly
 
 
 class CompiledTransformer(nn.Module):

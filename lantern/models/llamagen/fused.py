@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lantern.models.llamagen.transformer import Attention, FeedForward, Transformer, with_layers
 
-MAX_TRANSPOSED_TOKENS, MIN_TRANSPOSED_BATCH = 2, 5  # tokens of a pass and batch rows for which keys go first
+MAX_TRANSPOSED_TOKENS, MIN_TRANSPOSED_BATCH = 2, 5  # most tokens and fewest batch rows for key @ query
 PACKED_ROWS = 16  # the batch size that oneDNN packs for; any other works, too
 
 

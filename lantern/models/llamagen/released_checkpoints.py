@@ -71,8 +71,8 @@ def read_transformer(path: Path) -> dict[str, Tensor]:
 
 
 def check_file(path: Path, image_size: int, body: Transformer) -> None:
-    """By the file's name, or the config.json of a converted one: all resolutions have weights of the same shapes. The
-    norms take the epsilon of that config, by which LANTERN's code computes."""
+    """Checks the resolution by the file's name, or a converted file's config.json, since all resolutions have equal
+    shapes. The norms take that config's epsilon, which LANTERN's code uses."""
     if (named := RESOLUTION.search(path.stem)) and int(named[1]) != image_size:
         raise CheckpointError(
             f"{path} holds weights for {named[1]} pixels by its name, but model.image_size={image_size}; give "

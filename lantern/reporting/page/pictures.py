@@ -61,8 +61,8 @@ def shared_records(points: Sequence[Path], settings: Sequence[str]) -> tuple[dic
 def read_pictures(
     home: Path, found: Mapping[str, Mapping[Key, Mapping]], shared: Sequence[Key], most: int
 ) -> dict[Key, dict[str, Image.Image]]:
-    """The pictures of the first `most` prompts, by setting. A prompt is left out where one of them is broken, outside
-    `home`, the folder that is reported, or of another size than its setting's others."""
+    """The pictures of the first `most` prompts, by setting. A prompt is left out if one of its pictures is broken,
+    outside `home` (the folder that is reported), or of another size than the setting's other pictures."""
     read: dict[Key, dict[str, Image.Image]] = {}
     broken: list[Exception] = []
     for key in shared[: most + MOST_BROKEN]:

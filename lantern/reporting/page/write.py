@@ -21,7 +21,7 @@ from lantern.runtime.home import program_of
 
 log = logging.getLogger(__name__)
 PARTS = Path(__file__).parent
-PLAIN_NOISE = ("shared_noise", "gaussian_shared", "none")  # verifications by plain decoding's noise; none: a loop's
+PLAIN_NOISE = ("shared_noise", "gaussian_shared", "none")  # use plain decoding's noise; none: decoders with own loop
 SCRIPTS = ("core", "table", "pareto", "compare", "charts", "profile", "tree", "protocol")
 
 

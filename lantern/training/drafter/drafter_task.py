@@ -32,17 +32,17 @@ from lantern.types import Target
 
 
 class DrafterPairs(NamedTuple):
-    """The drafter's inputs, (token, previous feature) pairs, and its regression targets. T = P + L - 2 pairs, the
-    image's L - 1 last."""
+    """The drafter's inputs, (token, previous feature) pairs, and its regression targets. There are T = P + L - 2 pairs;
+    the last L - 1 are the image's."""
 
     embeddings: Tensor  # [B R, T, D] of the tokens
-    previous: Tensor  # [B R, T, F] what the target hands out one position earlier: Forward.features
+    previous: Tensor  # [B R, T, F] the target's Forward.features one position earlier
     features: Tensor  # [B R, T, D] target features at the tokens' positions: the regression targets
 
 
 class DrafterTask(pl.LightningModule):
-    """Batches: {"tokens": [B, L], "caption": B captions}, optionally with cached "features" [B, R, P + L - 1, F]; of
-    validation also with "noise_seed" [B], of the shared noise under which the target drew the images."""
+    """Batches: {"tokens": [B, L], "caption": B captions}, optionally cached "features" [B, R, P + L - 1, F].
+    Validation batches also have "noise_seed" [B]: seeds of the shared noise with which the target drew the images."""
 
     def __init__(
         self, target: Target, sampling: Sampling, recipe: Recipe, lr: float, muon_lr: float, weight_decay: float,
@@ -85,12 +85,12 @@ class DrafterTask(pl.LightningModule):
 
     @cached_property
     def _head_backward(self):
-        """At first use: callbacks may move the target in their setup."""
+        """Built at first use, because callbacks may move the target in their setup."""
         return head_backward(self.target)
 
     def _load(self, start_from: str, layers: Sequence[int], adds_layers: bool) -> nn.Module:
         network = self.student.load(start_from, self.target)
-        if adds_layers and not network.reads.layers:  # it goes on from what it reads already
+        if adds_layers and not network.reads.layers:  # the added layers' map starts at zero
             require_layers(self.target, layers)
             network.reads = AddedLayers(network.fc.out_features, layers)
         if (tuple(layers), adds_layers) != (network.reads.layers, network.reads.adds):
@@ -104,7 +104,7 @@ class DrafterTask(pl.LightningModule):
         return muon_with_adamw(self.network, matrices(self.network), self.lr, self.muon_lr, self.weight_decay)
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
-        """Adds what makes a drafter of the weights: lantern.drafters.loading reads it from this file alone."""
+        """Adds the drafter's config, so that lantern.drafters.loading can load the drafter from this file alone."""
         checkpoint[DESCRIPTION] = describe(self.network, self.student, self.target)
 
     def export(self, folder: Path) -> None:
@@ -138,7 +138,7 @@ class DrafterTask(pl.LightningModule):
         return loss
 
     def _depth(self) -> int:
-        """The passes of this step: at first one, since a second doubles the time."""
+        """Passes of this step: one before recipe.unroll_from, because a second one doubles the time."""
         begins = self.recipe.unroll_from
         return 1 if begins and progress_of(self.trainer) < begins else self.recipe.depth
 
@@ -160,14 +160,14 @@ class DrafterTask(pl.LightningModule):
         """Initialises the student's input layers by least squares on the first batch of all processes: the best linear
         drafter, since the layer behind them starts as the identity."""
         first, dim, reads = self.target.prefix_len - 1, pairs.features.shape[-1], self.network.reads
-        if reads.layers and not reads.adds:  # what the head reads, from layers of the same position
+        if reads.layers and not reads.adds:  # predict the head's input from layers at the same position
             start_linear(self, reads.fc, reads.normed(pairs.previous)[:, first:], pairs.previous[:, first:, :dim])
         inputs = torch.cat([pairs.embeddings, reads(pairs.previous)], dim=-1)
         for ahead, fc in enumerate(self.network.entrances):  # predicts `ahead` positions further on
             start_linear(self, fc, inputs[:, first : inputs.shape[1] - ahead], pairs.features[:, first + ahead :])
 
     def _regression(self, pairs: DrafterPairs, passes: list[Tensor], at: Tensor) -> Tensor:
-        """SmoothL1 of the features, mean over passes: the first one's at all image positions, then the chains'."""
+        """SmoothL1 of the features, mean over passes: the first at all image positions, later ones at chain sites."""
         first = self.target.prefix_len - 1
         found = [(passes[0][:, first:], pairs.features[:, first:])]
         found += [(outputs, pairs.features[:, at + d]) for d, outputs in enumerate(passes[1:], start=1)]
@@ -181,7 +181,7 @@ class DrafterTask(pl.LightningModule):
         self.log("val/target_top1", certainty.mean(), batch_size=size, sync_dist=True)
 
     def compare(self, batch: dict, seeds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """By site the largest p [B, L - 1]; by depth overlap and agreement under noise of `seeds` [depth, B, L - 1]."""
+        """-> largest p per site [B, L - 1]; overlap, and agreement under noise of `seeds`, each [depth, B, L - 1]."""
         pairs = self._pairs(batch)
         laws = self._laws(pairs, seeds)
         drafted: list[Tensor] = []
@@ -191,7 +191,7 @@ class DrafterTask(pl.LightningModule):
                 tokens = pairs.embeddings[:: self.target.guidance, self.target.prefix_len - 1 :]
                 rows = self.network.chain(tokens, F.pad(drafted[-1][:, :-1], (0, 0, 1, 0)), rows)
             drafted.append(rows)
-        by_image = [laws.compare(drafted, slice(i, i + 1)) for i in range(len(seeds))]  # the laws of all would be large
+        by_image = [laws.compare(drafted, slice(i, i + 1)) for i in range(len(seeds))]  # all laws at once are large
         certainty, alphas, agreements = (torch.cat(parts, dim=-2) for parts in zip(*by_image, strict=True))
         return certainty, alphas, agreements
 
@@ -203,7 +203,7 @@ class DrafterTask(pl.LightningModule):
             self.log(f"val/{name}_{d + 1}", mean, batch_size=size, prog_bar=d == 0, sync_dist=True)
 
     def _passes(self, pairs: DrafterPairs, depth: int) -> Iterator[Tensor]:
-        """Outputs [B R, T, D] of each pass as decoding runs the drafter, of all chains in the image, else zeros."""
+        """Outputs [B R, T, D] of each pass, run as in decoding, for all chains in the image; zeros elsewhere."""
         first, length = self.target.prefix_len - 1, pairs.previous.shape[1]
         for d, outputs in enumerate(self._run(self.student.passes, pairs, all_roots(first, length, depth))):
             yield F.pad(outputs, (0, 0, length - outputs.shape[1], 0)) if d else outputs

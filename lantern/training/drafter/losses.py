@@ -25,7 +25,7 @@ class Sites:
     """Positions at which a drafter predicts. What several losses read is computed once."""
 
     p: Tensor  # [..., V] the target's law
-    log_q: Tensor  # [..., V] of the drafter's, float32 at least; carries the gradient
+    log_q: Tensor  # [..., V] the log of the drafter's law, at least float32; carries the gradient
     noise: Callable[[], Tensor]  # -> [..., V] exp(G) of shared noise at these positions
 
     @cached_property
@@ -140,7 +140,7 @@ class Mean:
 
 
 class Decayed:
-    """Depth d counts rate^d (EAGLE-3's code, rate 0.8)."""
+    """Sum over depths, depth d weighted by rate^d (EAGLE-3's code, rate 0.8)."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -151,9 +151,9 @@ class Decayed:
 
 
 class DynamicPace:
-    """D-PACE's weights: with s = (1 - floor) alpha + floor and P_m the product of s up to depth m, depth d counts the
-    sum of P_m over m >= d, without gradient. The published s reads q of the label; here alpha takes its place, the
-    probability with which sampled tokens are accepted."""
+    """D-PACE's weights: with s = (1 - floor) alpha + floor and P_m the product of s up to depth m, depth d has
+    as weight the sum of P_m over m >= d, without gradient. The published s uses q of the label; here alpha replaces it:
+    the probability that a sampled token is accepted."""
 
     def __init__(self, floor: float) -> None:
         self.floor = floor
@@ -164,8 +164,8 @@ class DynamicPace:
 
 
 class ExpectedLength:
-    """-(1 + sum over d of the product of the first d acceptance probabilities): minus the tokens a step of a chain. For
-    TotalVariation, whose losses are 1 - alpha."""
+    """-(1 + sum over d of the product of the first d acceptance probabilities): minus a chain's tokens per step. Use
+    it with TotalVariation, whose losses are 1 - alpha."""
 
     def __call__(self, losses: Tensor, alphas: Tensor) -> Tensor:
         return -(1 + (1 - losses).cumprod(0).sum(0)).mean()

@@ -30,10 +30,10 @@ class Recipe:
     depth: int  # passes
     feature_weight: float  # of SmoothL1 between the drafter's features and the target's
     feature_noise: float  # half-width of the uniform noise on the target's features that the drafter reads
-    unroll_from: float = 0.0  # share of the training before which there is one pass
-    unroll: Unroll | None = None  # None: that of the drafter's kind
-    layers: Layers | None = None  # of the target whose inputs the drafter reads; None: the target's features
-    adds_layers: bool = False  # to the target's features, else they are read in place of them
+    unroll_from: float = 0.0  # share of the training up to which only one pass is made
+    unroll: Unroll | None = None  # None: the default of the drafter's kind
+    layers: Layers | None = None  # target layers whose inputs the drafter reads; None: it reads features
+    adds_layers: bool = False  # true: layers are added to the target's features; false: they replace them
 
     def __post_init__(self) -> None:
         if self.depth < 1:

@@ -26,15 +26,15 @@ def guided_target(target: Target, cfg_scale: float) -> Target:
 
 
 def target_features(target: Target, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
-    """tokens [B, L] behind captions -> features [B, R, P + L - 1, F] after the final norm, and behind them the inputs
-    of `layers`: those of Forward.features, in the precision of decoding also under a training's autocast."""
+    """tokens [B, L] after captions -> features [B, R, P + L - 1, F] as in Forward.features: after the final norm, then
+    the inputs of `layers`. They have decoding's precision, even under a training's autocast."""
     with torch.autocast(tokens.device.type, enabled=False), torch.no_grad():
         teach = getattr(target, "teach", None) or partial(features_of_decoding, target)
         return teach(tokens, captions, layers)
 
 
 def features_of_decoding(target: Target, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
-    """target_features of any target, in the precision set around it: one verification pass of the image as a chain."""
+    """target_features for any target, in the caller's precision: one verification pass over the image as a chain."""
     batch, length = len(tokens), tokens.shape[1] - 1
     target.allocate(batch, length)
     if layers:
@@ -89,8 +89,8 @@ class GuidedLaws:
         return self.sampling.law(self.target.head(rows))
 
     def compare(self, drafted: Sequence[Tensor], images: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """drafted: outputs [B, L - 1, D] of each pass -> by position the largest p [b, L - 1], and by depth the overlap
-        of p and q and whether their picks under the images' noise agree, [depth, b, L - 1] each."""
+        """drafted: outputs [B, L - 1, D] of each pass -> largest p per position [b, L - 1]; overlap of p and q, and
+        whether their picks under the images' noise agree, each [depth, b, L - 1]."""
         positions = torch.arange(self.features.shape[1], device=self.features.device)
         with torch.autocast(positions.device.type, enabled=False):  # as decoding runs the head
             p, laws = self.p(images, positions), [self.q(rows[images]) for rows in drafted]
@@ -100,7 +100,7 @@ class GuidedLaws:
         return p.amax(-1), torch.stack([overlap(p, q) for q in laws]), agree.to(p.dtype)
 
     def scores(self, rows: Tensor) -> Tensor:
-        """At the temperature of decoding, without top-k and top-p: a loss needs the logarithm at every code."""
+        """Scores at decoding's temperature without top-k and top-p: a loss needs log q of every code."""
         return replace(self.sampling, top_k=0, top_p=1.0).scores(self.target.head(rows))
 
     def scores_to_rows(self, gradient: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def site_losses(drafted: Tensor, teaching: GuidedLaws, loss: SiteLoss) -> tuple[
 
 
 class _BlockwiseLoss(torch.autograd.Function):
-    """The gradient with respect to the outputs is computed with the losses, while a block's laws are at hand."""
+    """Computes the gradient of the outputs already in forward, with the losses, while a block's laws are in memory."""
 
     @staticmethod
     def forward(ctx, drafted: Tensor, teaching: GuidedLaws, loss: SiteLoss) -> tuple[Tensor, Tensor]:
@@ -127,7 +127,7 @@ class _BlockwiseLoss(torch.autograd.Function):
             width = block.stop - block.start
             positions = torch.arange(block.start, block.stop + len(drafted) - 1, device=drafted.device)
             p = teaching.p(images, positions)
-            noise = cache(partial(teaching.noise, images, positions))  # only for a loss that reads it, once a block
+            noise = cache(partial(teaching.noise, images, positions))  # computed if the loss reads it, once per block
             for d, outputs in enumerate(drafted):
                 at = slice(d, d + width)
                 scores = teaching.scores(outputs[images, block]).requires_grad_()

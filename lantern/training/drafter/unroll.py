@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 
-CHAINS_AT_ONCE = {"cpu": 128}  # whose scores exist at once; they are computed again for the gradient
+CHAINS_AT_ONCE = {"cpu": 128}  # chains whose scores exist at once; scores are recomputed for the gradient
 MANY_CHAINS = 1024  # at once on other devices, where a block is a dozen launches
 
 
@@ -25,8 +25,8 @@ def unroll(
     """embeddings [B, T, D] of tokens, features [B, T, D] of the positions before them -> outputs of the first pass at
     all positions [B, T, D], then of each later pass d at the positions roots + d [B, S, D].
 
-    roots: for each later pass the positions [S] of its chains' roots, ascending, on the host, and among those of the
-    pass before; fed_back: outputs of a pass -> the features that the next one reads.
+    roots: for each later pass the positions [S] of its chains' roots: ascending, on the host, a subset of the
+    previous pass's; fed_back: outputs of a pass -> the features that the next one reads.
     """
     attention, former = ChainAttention(), torch.arange(embeddings.shape[1])
     yield (outputs := network(embeddings, features, rotation, None, attention))
@@ -47,8 +47,8 @@ def detached_unroll(
 def parallel_passes(
     network: ParallelNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
 ) -> Iterator[Tensor]:
-    """As unroll, for a network whose levels all read the pair at the root and those above their place, of target
-    features only."""
+    """As unroll, for a network whose levels all read the pair at the root and the pairs above their own place. All
+    pairs hold target features only."""
     attention, former = ChainAttention(), torch.arange(embeddings.shape[1])
     yield network(embeddings, features, rotation, None, attention)
     for level, chains in enumerate(roots, start=1):
@@ -67,15 +67,15 @@ def all_roots(first: int, length: int, depth: int) -> list[Tensor]:
 
 class ChainAttention:
     """Implements KeyValues. The first pass reads all positions and is causal. In a later pass a chain attends to the
-    first one up to its root, the committed tokens, and to one key of each later pass, its own drafted tokens."""
+    first pass up to its root (the committed tokens) and to one key of each later pass (its own drafted tokens)."""
 
     def __init__(self) -> None:
         self._first: tuple[Tensor, ...] = ()  # keys and values [B, H, T, Dh]
         self._own: list[tuple[Tensor, Tensor]] = []  # of the later passes [B, H, S, Dh]
 
     def start_pass(self, roots: Tensor, former: Tensor) -> tuple[Tensor, Tensor]:
-        """Before a later pass: the positions [S] of its chains' roots, ascending, and those of the pass before, both on
-        the host -> on the device, by one upload, the roots [S] and the chains' indices in the pass before [S]."""
+        """Call before a later pass. roots: positions [S] of its chains' roots, ascending; former: the previous pass's;
+        both on the host -> roots [S] and the chains' indices in the previous pass [S], on the device by one upload."""
         device = self._first[0].device
         self._roots = roots
         self._placed, kept = torch.stack([roots, torch.searchsorted(former, roots)]).to(device)

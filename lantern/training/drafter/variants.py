@@ -76,7 +76,7 @@ class ParallelStudent:
         own = ["has an embedding of its own"] if eagle.embed_weight is not None else []
         own += ["has norms before attention"] if eagle.attention_norm else []
         own += [f"has a feed-forward part of width {width}, not {wanted}"] if width != wanted else []
-        if own:  # of which the parallel drafter would keep a part only
+        if own:  # the parallel drafter could take only a part of these weights
             raise LanternError(
                 f"{START}={checkpoint} {' and '.join(own)}; for drafter=parallel give a drafter of recipe=feature_lk, "
                 f"or leave {START} out"
@@ -124,8 +124,8 @@ def describe(network: EagleNetwork | ParallelNetwork, student: Student, target: 
 
 
 def layer_sizes(target: Target) -> tuple[int, int, int]:
-    """Width, heads and feed-forward width of a drafter layer: those of LlamaGen's layers; of another target's drafter
-    heads as wide as the target's."""
+    """Width, number of heads and feed-forward width of a drafter layer: as in LlamaGen's layers; for other targets,
+    heads are as wide as the target's."""
     dim = target.embed_weight.shape[1]
     if isinstance(target, LlamaGenTarget):
         layer = target.transformer.layers[-1]

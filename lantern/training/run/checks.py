@@ -1,5 +1,5 @@
-"""Checks of a training before anything is built: settings that exclude each other, and captions that a target does not
-read, before images are encoded for hours."""
+"""Checks of a training before hours of image encoding: settings that exclude each other (before anything is built), and
+captions that the target cannot read."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,12 +11,12 @@ from lantern.data.splits import Splits
 from lantern.errors import LanternError, is_number, is_whole, no_value
 from lantern.identity import digest
 
-CAPTIONS = "training captions"  # among the hashes of what a run has read
+CAPTIONS = "training captions"  # key in the hashes of what a run has read
 
 
 def check_settings(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
-    """Refuses settings that no training works with; the range of a part's own settings is left to its constructor.
-    overrides: those of the command."""
+    """Refuses settings with which no training works. Each part's constructor checks its own settings.
+    overrides: of the command."""
     if ignored := [given for given in overrides if given.startswith("drafter.")]:
         raise LanternError(
             f"{ignored[0]} says what evaluate.py drafts with; to train a drafter further give task.start_from=…, for "
@@ -49,7 +49,7 @@ def _check_trainer(cfg: DictConfig) -> None:
 
 
 def _check_model(cfg: DictConfig) -> None:
-    """Refuses a task on a model of the other kind of tokens, or on one without what the task needs of it."""
+    """Refuses a task if the model has the other kind of tokens (codes or latents) or lacks what the task needs."""
     base, task = cfg.model.get("base"), cfg.task_name
     if task == "target" and base:
         raise LanternError(f"this model has latents and stands on {base}; to train it give task=target_continuous")
@@ -71,7 +71,7 @@ def _check_model(cfg: DictConfig) -> None:
 
 
 def _check_tables(cfg: DictConfig) -> None:
-    """Refuses tables that the task does not read, and two tables of which it would read one."""
+    """Refuses tables that the task does not read, and two tables if it would read only one of them."""
     if "training_tokens" not in cfg and "${training_tokens}" in str(OmegaConf.to_container(cfg, resolve=False)):
         raise LanternError(
             f"features= and +captions= say how the tables of drafters of codes are made, task={cfg.task_name} reads "
@@ -85,7 +85,7 @@ def _check_tables(cfg: DictConfig) -> None:
 
 
 def check_architecture(start_from: str, wanted: Mapping[str, object], found: Mapping[str, object]) -> None:
-    """Refuses weights of other layers, such as of another number of heads, which shapes do not tell."""
+    """Refuses weights of another architecture that has the same shapes, such as another number of heads."""
     if {**wanted, **found} != wanted:
         raise LanternError(f"task.start_from={start_from} has other layers than task.architecture; give one of those")
 
@@ -102,8 +102,8 @@ def check_captions(cfg: DictConfig, task: object, batches: pl.LightningDataModul
 
 
 def data_hash(cfg: DictConfig, batches: pl.LightningDataModule) -> dict[str, str]:
-    """A hash of the training's captions in their order, under its name. That of files would depend on their place and
-    dates, which differ where a run is resumed with a copy."""
+    """{CAPTIONS: hash of the training captions in order}. A hash of the files would depend on their paths and dates,
+    which differ if a run is resumed on a copy of the data."""
     return {CAPTIONS: digest(list(_images(cfg, batches).split("train").captions))}
 
 

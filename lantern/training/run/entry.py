@@ -92,7 +92,7 @@ def _trainer(cfg: DictConfig, interrupts: "pl.Callback") -> "pl.Trainer":
 
 
 def _loggers(config: DictConfig) -> list["pl.loggers.Logger"]:
-    """Those that were chosen: a sweep may name settings of another. LanternError for one whose package is missing."""
+    """The chosen loggers; a sweep may also set options of others. LanternError if a chosen one's package is missing."""
     try:
         return [instantiate(logger) for logger in config.values() if logger and "_target_" in logger]
     except InstantiationException as error:
@@ -109,7 +109,7 @@ def end_with_torchrun() -> None:
 
 
 def _place(cfg: DictConfig, device: "torch.device") -> None:
-    """Sets where and in which dtype the frozen target stands, by the device that trains."""
+    """Sets the frozen target's device, or for a sharded target its dtype, according to the training device."""
     from lantern.training.run.processes import training_dtype
 
     if "sharded_target" in cfg.callbacks:

@@ -28,7 +28,7 @@ WARNINGS = (
     "`isinstance.treespec", "The '.*' does not have many", "The number of training", "Experiment logs directory",
     "Mismatch dtype between input and weight", "The `srun` command is available",  # one process needs no srun
 )  # fmt: skip
-KEPT = 2**30  # bytes: tensors up to this size come from kept memory, of which this much at most is free
+KEPT = 2**30  # bytes: largest tensor that reuses freed memory, and the most freed memory that is kept
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 
@@ -44,7 +44,7 @@ def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoi
     keep_freed_memory()
     if checkpoint is not None:
         _remove_surplus(Path(trainer.default_root_dir))
-    trainer.precision_plugin.convert_module(task)  # Lightning restores weights before it does: float64 would be rounded
+    trainer.precision_plugin.convert_module(task)  # Lightning converts only after loading weights, which rounds float64
     try:
         trainer.fit(task, batches, ckpt_path=checkpoint, weights_only=True)
     except DistError as error:
@@ -64,8 +64,8 @@ def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoi
 
 @rank_zero_only
 def _remove_surplus(folder: Path) -> None:
-    """Removes the checkpoints that Lightning saves before it requeues a job, one more each time: it reads them only
-    where no other is given."""
+    """Removes the checkpoints that Lightning adds each time it requeues a job. It reads them only if no other
+    checkpoint is given."""
     for path in folder.glob("hpc_ckpt_*.ckpt"):
         path.unlink(missing_ok=True)
 
@@ -94,8 +94,8 @@ def export(
 
 
 def next_command(weights: Path, overrides: Sequence[str], config_dir: Sequence[str] = ()) -> str:
-    """For a drafter the command that evaluates it, an EAGLE drafter losslessly, with the training's overrides that
-    describe the same target; else where the weights are."""
+    """For a drafter, the command that evaluates it (an EAGLE drafter losslessly) on the same target, with the
+    training's overrides that describe it. For other weights, where they are."""
     if weights.name != "drafter":
         setting = {"target": "model.folder", "tokenizer": "model.tokenizer"}.get(weights.name)
         return f"{weights.name} written to {weights}" + (f"; use it by {override(setting, weights)}" if setting else "")
@@ -107,8 +107,8 @@ def next_command(weights: Path, overrides: Sequence[str], config_dir: Sequence[s
 
 
 def keep_freed_memory() -> None:
-    """Keeps the memory of freed tensors for the next ones: the system would clear the pages of every large tensor
-    again, at each step. Elsewhere than under glibc it changes nothing."""
+    """Keeps the memory of freed tensors for the next ones. Otherwise the system would clear the pages of every large
+    tensor again at each step. Has no effect without glibc."""
     tune = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if tune is not None:
         tune(M_TRIM_THRESHOLD, KEPT)

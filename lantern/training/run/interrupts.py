@@ -1,7 +1,7 @@
 """Signals to a training: SIGTERM and Ctrl-C end it promptly, and a job that is put back into the queue is saved first.
 
-Lightning notes SIGTERM until the next batch ends. Before the first step, while images are encoded and sampled, that may
-be hours away. In the middle of a step the weights are those of no step: there, signals wait for its end.
+Lightning acts on SIGTERM only when the next batch ends. Before the first step, while images are encoded and sampled,
+that may be hours later. During a step the weights belong to no step, so signals wait for its end.
 """
 
 import os
@@ -38,11 +38,11 @@ class Interrupts(pl.Callback):
         self._latest = next((each for each in trainer.callbacks if isinstance(each, LatestCheckpoint)), None)
         handlers = {number: signal.getsignal(number) for number in REQUEUE}
         self._requeue = {number: handler for number, handler in handlers.items() if callable(handler)}
-        if self._requeue:  # where SIGTERM precedes Slurm's kill
+        if self._requeue:  # Slurm sends SIGTERM before it kills
             self._requeue[signal.SIGTERM] = lambda number, frame: sys.exit(STATUS)
         for number in self._requeue:
             signal.signal(number, self._note)
-        # of several processes, each may get the signal at another step; ignored means in the background of a shell
+        # several processes may receive it at different steps; a shell's background job ignores SIGINT
         if trainer.world_size == 1 and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._note)
 
@@ -61,7 +61,7 @@ class Interrupts(pl.Callback):
         elif not is_validation_due(trainer):
             self._save(trainer)
             self._requeue[number](number, None)
-            while True:  # handlers return where another process requeues the job, whose kill ends this one
+            while True:  # the handler returns if another process requeues the job; that kills this one
                 signal.pause()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -5,7 +5,7 @@ from pytorch_lightning.loggers import WandbLogger
 
 
 def is_validation_due(trainer: pl.Trainer) -> bool:
-    """Whether a validation follows the training batch that ends, and not the next one as well."""
+    """Whether a validation follows the ending training batch; false if one follows every batch."""
     loop = trainer.fit_loop
     return trainer.val_check_batch != 1 and loop.epoch_loop._should_check_val_fx(loop._data_fetcher)
 

@@ -36,7 +36,7 @@ from lantern.training.run.lightning_internals import without_anonymous
 from lantern.training.run.schedule import share_of
 
 STEPS_MEASURED = 6  # the first of which is slower
-LOSS_EVERY = 10  # steps between two looks at the loss, each of which waits for the device
+LOSS_EVERY = 10  # steps between checks of the loss; each check waits for the device
 REMEDY = "nothing is exported, lower the learning rates (task.lr=…) and start in another folder"
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class TrainingBar(ProgressBar):
         self._line.show(share, words, left_s)
 
     def _measure(self, trainer: pl.Trainer) -> None:
-        """Behind the last of the first steps, says what the others take."""
+        """After the last of the measured first steps, logs about how long the remaining steps take."""
         self._measured.append((self._clock(), share_of(trainer)))
         (began, before), (now, share) = self._measured[0], self._measured[-1]
         if len(self._measured) == STEPS_MEASURED and share > before:
@@ -118,7 +118,7 @@ class TolerantWandbLogger(WandbLogger):
     """Lightning's logger, silent after its first failure: metrics.csv has the same data, and training must go on."""
 
     def __init__(self, model: str, start_from: str | None, **settings: Any) -> None:
-        """model: whose weights are trained, or whose drafter; start_from: weights that are trained further."""
+        """model: the model that is trained, or whose drafter is trained; start_from: weights to train further."""
         super().__init__(**settings)
         self.guard, self.folders = Guard("metrics.csv continues"), [Path(settings["save_dir"])]
         self._model, self._start_from = model, start_from
@@ -128,8 +128,8 @@ class TolerantWandbLogger(WandbLogger):
         return self.guard(WandbLogger.experiment.fget, self) or DummyExperiment()
 
     def log_weights(self, folder: Path, kind: str) -> None:
-        """Logs exported weights as a version of their collection, the one that evaluations name, behind those that the
-        training started from; the last call. kind: such as drafter."""
+        """Logs exported weights as a version of the collection that evaluations name, and start_from's weights as the
+        run's input. The last call. kind: such as drafter."""
 
         def log() -> None:
             artifact = weights_artifact(folder, kind, self._model)
@@ -182,7 +182,7 @@ def wandb_logger(
 ) -> TolerantWandbLogger:  # fmt: skip
     """Offline without an API key, unless WANDB_MODE is set. `checkpoint` (ckpt_path) continues the W&B run of its
     folder, if that has one."""
-    Guard("its own folder has all", FINISH_TIMEOUT_S)(wandb.finish)  # a sweep's point before: else this would log to it
+    Guard("its own folder has all", FINISH_TIMEOUT_S)(wandb.finish)  # else this would log to a sweep's previous point
     resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
     key = folder_key(resumed if (resumed / KEY_FILE).is_file() else Path(save_dir))
     settings = {

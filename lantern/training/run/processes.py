@@ -31,7 +31,7 @@ TIMEOUT_S = 1800  # for a process that never arrives, at the start and at each e
 
 
 def strategy(devices: int | str, num_nodes: int) -> Strategy | str:
-    """DDP, or without other processes what Lightning chooses."""
+    """DDP for several processes; for a single one, Lightning's choice."""
     if str(devices) == "1" and num_nodes == 1:
         return "auto"
     return DDPStrategy(timeout=timedelta(seconds=TIMEOUT_S))
@@ -95,8 +95,8 @@ class SameOnAllProcesses(pl.Callback):
 
 
 def default_accelerator(device: str) -> str:
-    """ "cuda" with such a GPU unless the device, or accelerator, is "cpu", else "cpu": as resolve_device. Lightning's
-    own choice on a Mac, mps, has no float64."""
+    """ "cuda" if there is such a GPU and `device` (or accelerator) is not "cpu", otherwise "cpu", as resolve_device.
+    On a Mac Lightning would choose mps, which has no float64."""
     return "cuda" if torch.cuda.is_available() and device != "cpu" else "cpu"
 
 
@@ -106,16 +106,16 @@ def fastest_precision(accelerator: str) -> str:
 
 
 def training_dtype(dtype: str, device: torch.device) -> str:
-    """dtype=auto as it is on the device that trains: the target is loaded into main memory, whose processor would
-    choose for itself."""
+    """Resolves dtype=auto for the training device. The target is first loaded into main memory, where auto would give
+    the CPU's dtype."""
     chooses = dtype == "auto" and device.type != "cpu"
     return str(resolve_dtype(dtype, device)).removeprefix("torch.") if chooses else dtype
 
 
 class ShardedTarget(pl.Callback):
-    """Shards a frozen target that does not fit a device, after its tables of tokens and samples are made, which need it
-    whole: each process holds a part of every layer (FSDP), and a layer is whole only while it is computed. The drafter
-    stays whole, under DDP."""
+    """Shards a frozen target that does not fit a device (FSDP): each process holds a part of every layer; a layer is
+    whole only while it is computed. Tables of tokens and samples need the whole target, so they are made first. The
+    drafter stays whole, under DDP."""
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if not dist.is_initialized():
@@ -131,8 +131,8 @@ class ShardedTarget(pl.Callback):
 
 
 def shard(target: Any, mesh: DeviceMesh, device: torch.device) -> None:
-    """Replaces every layer of the target by this process's part and moves the rest to the device. The target then has
-    features and a head, and decodes no more."""
+    """Replaces every layer of the target by this process's part and moves the rest to the device. The target then
+    still computes features and logits, but can no longer decode."""
     if isinstance(target, LlamaGenTarget):
         _shard_llamagen(target, mesh, device)
     elif isinstance(target, HuggingFaceTarget):

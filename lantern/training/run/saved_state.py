@@ -15,8 +15,8 @@ from lantern.training.run.lightning_internals import is_last_step, is_validation
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Writes each checkpoint beside its final name, flushes it to disk, and only then gives it that name. A whole file
-    of that name is kept as its `previous_of`."""
+    """Writes each checkpoint to a temporary path, flushes it to disk, and only then renames it. An intact file that
+    has the final name is kept at `previous_of`."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:
         """Called by Lightning in the first process."""
@@ -47,8 +47,8 @@ def whole_checkpoint(path: Path) -> Path | None:
 
 
 class LatestCheckpoint(ModelCheckpoint):
-    """What a killed run goes on from. Saved at no step before a validation, which Lightning would count as done; the
-    last step is saved as well, from which ckpt_path=last goes on."""
+    """The checkpoint from which a killed run resumes. A step right before a validation is not saved, because Lightning
+    would count that validation as done. The last step is also saved, for ckpt_path=last."""
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -75,8 +75,8 @@ class LatestCheckpoint(ModelCheckpoint):
 
 
 class BestCheckpoint(ModelCheckpoint):
-    """The best validation score so far, also of a run resumed in another folder: Lightning would reset it, and the next
-    validation would count as the best."""
+    """Keeps the best validation score so far, even if a run is resumed in another folder. Lightning would reset it,
+    and the next validation would count as the best."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict | {"dirpath": self.dirpath})

@@ -25,8 +25,8 @@ _broadcast: WeakKeyDictionary[pl.Trainer, tuple[int, float]] = WeakKeyDictionary
 
 
 def progress_of(trainer: pl.Trainer) -> float:
-    """The same share_of in all processes, so that they use the same rate and stop at the same step. All count the same
-    steps; of time, the share of the first process is broadcast, which waits for the device, once a step."""
+    """share_of, but equal in all processes, so that they use the same rate and stop at the same step. Steps are equal;
+    with a time limit, the first process broadcasts its share once per step, which waits for the device."""
     if not any(isinstance(callback, Timer) for callback in trainer.callbacks):
         return share_of(trainer)
     step, share = _broadcast.get(trainer, (-1, 0.0))
@@ -117,13 +117,13 @@ class StepTimer(Timer):
         self._validated += self.time_elapsed("validate")
 
     def time_elapsed(self, stage: str = "train") -> float:
-        """Seconds of a stage, as Lightning's; of training without validations, except for one that is running."""
+        """Seconds of a stage, as Lightning's. Training time excludes finished validations, but not a running one."""
         return super().time_elapsed(stage) - (self._validated if stage == "train" else 0.0)
 
 
 class WholeTimer(Timer):
     """A time limit for a whole run from here on, tables and validations included. It keeps time for a last validation:
-    as long as the longest so far took, or before the first what a batch of it says."""
+    that of the longest so far, or before the first one an estimate from one of its batches."""
 
     def __init__(self, duration: str | None) -> None:
         """duration: DD:HH:MM:SS."""
@@ -145,7 +145,7 @@ class WholeTimer(Timer):
             )
 
     def on_validation_batch_start(self, trainer: pl.Trainer, *others: object) -> None:
-        if trainer.sanity_checking:  # of whose batches the last counts: the first one is slower
+        if trainer.sanity_checking:  # time only the last batch: the first one is slower
             self._start_time["validate"] = time.monotonic()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -19,7 +19,7 @@ from lantern.training.run.checks import CAPTIONS
 from lantern.training.run.saved_state import previous_of, whole_checkpoint
 
 CONFIG, METRICS = "config.yaml", "metrics.csv"
-CODE = "user's code"  # among the hashes of what a run has read
+CODE = "user's code"  # key in the hashes of what a run has read
 NAMED = {"last": "latest", "best": "best"}  # values of ckpt_path and files of a run's checkpoints folder
 ABSENT, MAX_SHOWN, MAX_CHARACTERS = "not given", 3, 60  # of settings that differ: differences, characters of a value
 MAY_DIFFER_ON_RESUME = (  # and between processes: these change no weight
@@ -74,15 +74,15 @@ def checkpoint_to_resume(
     """
     was_restarted = any(int(os.environ.get(f"{by}_RESTART_COUNT", 0)) > 0 for by in ("TORCHELASTIC", "SLURM"))
     has_config = config["ckpt_path"] not in NAMED and (folder / CONFIG).is_file()
-    began_from_file = has_config and not _changed_settings(folder, config)  # a ckpt_path that is none of its own files
+    began_from_file = has_config and not _changed_settings(folder, config)  # this run began from this ckpt_path
     if named is not None and not was_restarted and not began_from_file:
         return str(named)
     return unfinished_checkpoint(folder, config, weights) or (str(named) if named is not None else None)
 
 
 def unfinished_checkpoint(folder: Path, config: dict[str, Any], weights: Mapping[str, str]) -> str | None:
-    """The latest whole checkpoint of an unfinished run in this folder, one without exported weights; None without one.
-    Another number of processes is no other setting."""
+    """The latest whole checkpoint of an unfinished run in this folder (a run without exported weights), or None. The
+    number of processes may have changed since."""
     path = latest_of(folder)
     latest = whole_checkpoint(path)
     if latest is None or not (folder / CONFIG).is_file() or weights_file(folder / config["task_name"]).is_file():
@@ -105,8 +105,8 @@ def is_finished(folder: Path, config: dict[str, Any]) -> bool:
 def _check_same(
     folder: Path, config: dict[str, Any], weights: Mapping[str, str], what: str, going_on: str
 ) -> None:  # fmt: skip
-    """Refuses other settings, weights or captions than those of the run in this folder; the sentence begins with
-    `what`; going_on: the setting that goes on from it all the same."""
+    """Refuses settings, weights, code or captions that differ from those of the run in this folder. what: the beginning
+    of the error; going_on: the setting that resumes that run nevertheless."""
     if changed := _changed_settings(folder, config):
         raise LanternError(
             f"{what} of other settings ({changed}); give another hydra.run.dir, of a sweep hydra.sweep.dir, or go on "

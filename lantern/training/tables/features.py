@@ -1,5 +1,5 @@
-"""Features computed once, and read from disk at each step: the frozen target's of images (FeatureTable), worth the disk
-space where one target is distilled many times, and the text encoder's of captions (CaptionTable)."""
+"""Features computed once and then read from disk at each step. FeatureTable: the frozen target's features of images,
+worth the disk space if one target is distilled many times. CaptionTable: the text encoder's features of captions."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from lantern.training.run.schedule import seconds_of
 FEATURE_BATCH, ENCODE_BATCH = 16, 32  # images, captions
 CAPTIONS_PER_SHARD = 512  # at most so many are encoded again after a killed run
 SHARD_BYTES = 2**25  # of images' features, which are in memory while they are made
-LEAST = 128  # images, however long they take
+LEAST = 128  # images that are always made, whatever their time
 IMAGE_COLUMNS = Features({"features": Value("large_binary"), "dtype": Value("string"), "caption": Value("string")})
 CAPTION_COLUMNS = Features({"features": Value("binary"), "visible": Value("binary"), "caption": Value("string")})
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class FeatureSplit(Sequence):
     def __init__(
         self, items: Split, rows: Dataset, order: Sequence[int], shape: tuple[int, int], fingerprint: str
     ) -> None:
-        """order: the items whose features the rows are, and then those that have none; shape: R and P + L - 1."""
+        """order: item indices, those of the rows first; further items have no features; shape: (R, P + L - 1)."""
         self.items, self.rows, self.shape, self.fingerprint = items, rows, shape, fingerprint
         self.places = sorted((item, row) for row, item in enumerate(order[: len(rows)]))
 
@@ -59,8 +59,8 @@ class FeatureSplit(Sequence):
 
 
 class FeatureTime:
-    """What making features of `count` images takes, told after two batches. With a share of max_time, no shard is begun
-    when that is used up."""
+    """Logs, after two batches, how long the features of `count` images will take. If a share of max_time is set, no new
+    shard is begun once it is used up."""
 
     def __init__(self, count: int, shard: int, max_time: str | None, share: float | None) -> None:
         self.count, self.shard, self.max_s = count, shard, seconds_of(max_time)
@@ -68,7 +68,7 @@ class FeatureTime:
         self._asked: list[float] = []  # when
 
     def check(self, done: int) -> None:
-        """Before every batch, with the number of images that have features; raises EnoughError."""
+        """Called before every batch. done: images that have features. Raises EnoughError if the share is used up."""
         self._asked.append(monotonic())
         if len(self._asked) == 3:
             self._tell((self._asked[2] - self._asked[1]) / FEATURE_BATCH, self.count - done)
@@ -93,8 +93,8 @@ class FeatureTable:
         self, tokens: Splits, target: LlamaGenTarget, cache_dir: str, budget_gib: float, layers: Layers | None = None,
         max_time: str | None = None, share: float | None = None,
     ) -> None:  # fmt: skip
-        """layers: of the target whose inputs are stored behind its features, as Recipe.layers; max_time: the trainer's;
-        share: of it, for as many images as fit, in a mixed order, since the first of a folder may be of one class."""
+        """layers: target layers whose inputs are stored after its features, as Recipe.layers; max_time: the trainer's;
+        share: part of it for as many images as fit, in random order, as a folder's first images may be of one class."""
         if share is not None and not 0 < share < 1:
             raise LanternError(f"features_share={share} is no part of a time; give one between 0 and 1")
         self.max_time, self.share = max_time, share
@@ -142,7 +142,7 @@ class StoredCaptions:
     def __init__(self, rows: Dataset, encoder: Conditioner, like: Tensor) -> None:
         """like [1, P, C]: the encoder's features of any caption."""
         self.rows, self.encoder, self.like = rows, encoder, like
-        self.weights_hash = getattr(encoder, "weights_hash", None)  # tables of features are told apart by it
+        self.weights_hash = getattr(encoder, "weights_hash", None)  # part of the keys of feature tables
         self.row_of = {caption: i for i, caption in enumerate(rows["caption"])}
 
     def __call__(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:  # -> [B, P, C], [B, P]
@@ -171,7 +171,7 @@ class CaptionTable:
         if encoder is None:
             raise LanternError("this target reads captions as tokens, which need no table; leave +captions=disk out")
         captions, source = sorted(set(items.captions)), encoder
-        while isinstance(source, StoredCaptions):  # features made in batches differ from its own in the last bits
+        while isinstance(source, StoredCaptions):  # stored features, made in batches, differ in the last bits
             source = source.encoder
         like = source(captions[:1])[0]
         if like.dim() != 3:

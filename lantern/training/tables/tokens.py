@@ -34,7 +34,7 @@ ENCODED_PER_SHARD, SAMPLED_PER_SHARD = 256, 128  # at most so many are computed 
 MAX_CODES = 2**16  # of a uint16 column
 CAPTION_BYTES = 400  # of a long caption, for estimates
 MIN_DOWNSAMPLING = 8  # of all supported image tokenizers, for estimates
-COLUMNS = {  # without a problem, which an image has that could not be decoded
+COLUMNS = {  # problem: why an image could not be decoded, or empty
     kind: Features({kind: Column(Value(dtype)), "caption": Value("string"), "problem": Value("string")})
     for kind, dtype in (("tokens", "uint16"), ("latents", "float16"))
 }
@@ -47,7 +47,7 @@ class TableSplit(Sequence):
         self, rows: Dataset, column: str, read: Callable[[np.ndarray], Tensor], fingerprint: str,
         noise_seeds: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        """read: an entry of `column` -> "tokens"; noise_seeds: of each image, if the target drew them; its items then
+        """read: an entry of `column` -> "tokens"; noise_seeds: one per image if the target drew the images; items then
         have "noise_seed"."""
         self.rows = rows.with_format("arrow")  # "numpy" imports what some torchvisions lack
         self.column, self.read, self.fingerprint, self.noise_seeds = column, read, fingerprint, noise_seeds
@@ -164,8 +164,8 @@ def check_codes(count: int, what: str) -> None:
 
 @torch.inference_mode()
 def encode(read: Callable[[Tensor], Tensor], images: Tensor, device: torch.device) -> Tensor:
-    """What a tokenizer's `read` makes of images, uint8 [B, H, W, 3], on the host. In float32, so that tokens are the
-    same on every machine, except for ties."""
+    """Applies a tokenizer's `read` to images uint8 [B, H, W, 3]; returns the result on the host. It runs in float32, so
+    that tokens are equal on every machine, except for ties."""
     return read(images.to(device).permute(0, 3, 1, 2).float() / 255).cpu()
 
 
@@ -177,8 +177,8 @@ class TargetSamples:
         self, target: Target, captions: Splits, sampling: Sampling, cache_dir: str, seed: int, batch_size: int,
         num_images: int | None = None, budget_gib: float = 20.0,
     ) -> None:  # fmt: skip
-        """num_images: of each split, for captions at even distances in it, or cycling where it has fewer; None: one
-        image per caption."""
+        """num_images: images per split, for evenly spaced captions, or cycling through them if there are fewer; None:
+        one image per caption."""
         check_codes(target.vocab_size, "target")
         self.pipeline = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), sampling)
         self.captions, self.cache_dir, self.seed, self.batch_size = captions, Path(cache_dir), seed, batch_size
@@ -221,7 +221,7 @@ def _place(name: str) -> str:
 
 
 def _spread(captions: list[str], count: int) -> list[str]:
-    """`count` captions at even distances: in the order of files, the first ones may be of one folder or class alone."""
+    """`count` evenly spaced captions (cycling if there are fewer): the first may all be of one folder or class."""
     if count < len(captions):
         return [captions[i * len(captions) // count] for i in range(count)]
     return [captions[i % len(captions)] for i in range(count)]
