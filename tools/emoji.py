@@ -31,7 +31,7 @@ PROMPTS, LAST = "held_out.txt", "metadata.jsonl"  # in the folder of pictures; t
 SIZE = 128
 BOX = {"left": 0, "top": 0, "width": 16, "height": 16}  # of an icon, as Iconify's format has it by default
 MARGIN = 1 / 16  # of a picture's width, left white around it
-SIZES = {"3M": (160, 6), "9M": (256, 8), "42M": (512, 12)}  # width and layers of targets, named by their parameters
+SIZES = {"3M": (160, 6), "9M": (256, 8), "43M": (512, 12)}  # width and layers of targets, named by their parameters
 HELD_OUT = 0.3  # of the names that three studios or more have drawn: one of their pictures is kept for validation
 
 
@@ -156,7 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--pictures-only", action="store_true", help="trains nothing")
-    parser.add_argument("--sizes", action="store_true", help="also trains targets of 3, 9 and 42 million parameters")
+    parser.add_argument("--sizes", action="store_true", help="also trains targets of 3, 9 and 43 million parameters")
     given = parser.parse_args()
     folder = given.folder.resolve()
     if not (folder / "pictures" / LAST).is_file():
