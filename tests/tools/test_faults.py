@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from support.paths import ROOT
 
+from lantern.data.cached_table import checksum
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import append_rows
 from tools.faults.__main__ import ROWS, is_good
@@ -56,8 +57,10 @@ def test_damage_changes_what_it_is_meant_to(tmp_path):
     before = results(tmp_path)
     tear_record(scene)
     assert len(results(tmp_path)["images"]) < len(before["images"])
-    table_file = tmp_path / "features-train-a.safetensors"
+    table_file = tmp_path / "tokens-train-a" / "0" / "rows.arrow"
+    table_file.parent.mkdir(parents=True)
     table_file.write_bytes(bytes(1000))
+    (table_file.parent / "shard.json").write_text(json.dumps({"files": {table_file.name: checksum(table_file)}}))
     flip_bytes(scene)
     assert 0 < sum(map(bool, table_file.read_bytes())) <= 8
     was = table_file.stat().st_mtime
