@@ -19,7 +19,7 @@ SUFFIXES = (*READ, ".heic", ".heif", ".jxl")  # of images; those that cannot be 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "AVIF", "PPM")  # EPS would start Ghostscript
 SYSTEM_FOLDERS = ("__macosx", "@eadir", "#recycle", "$recycle.bin", "lost+found")
 CAPTION_KEYS = ("caption", "text", "prompt")  # of a record, in this order
-NAMES_SHOWN = 10
+NAMES_SHOWN = 4
 log = logging.getLogger(__name__)
 
 

@@ -147,7 +147,10 @@ def report_skipped(skipped: Mapping[str, str], total: int, source: str, path: Pa
     replace_text(path, "\n".join(lines) + "\n")
     shown = "; ".join(lines[:NAMES_SHOWN])
     if len(lines) == total:
-        raise LanternError(f"none of the {total} images in {source} can be used: {shown}")
+        raise LanternError(
+            f"none of the {total} images in {source} can be used, listed in {path}: {shown}; give images that can be "
+            "read, with captions as docs/training.md says"
+        )
     log.warning("skipped %d of %d images in %s, listed in %s: %s", len(lines), total, source, path, shown)
 
 
