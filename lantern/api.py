@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,6 @@ from lantern.cli.settings import check_settings, group_of, key_of, warn_unused_t
 from lantern.data.prompts import Batch, check_text, load_prompts
 from lantern.errors import LanternError, check_batch_size, check_whole, first_line
 from lantern.evaluation.contender import decode_images
-from lantern.models.conditioners import ClassLabels
 from lantern.noise import image_seed
 from lantern.pipeline import DrafterOverrides, Pipeline, bind_missing, check_skip, pipelines
 from lantern.runtime.hardware import allow_tf32
@@ -84,21 +83,18 @@ class Model:
         config = _compose(self._overrides, own)
         check_settings(config)
         allow_tf32(config.tf32)
-        self._prompts = config.prompts, Path(config.paths.root) / "data" / "prompts"
         with _in_one_sentence(config.model):
             if _is_target(loaded):
                 self.target: Target = loaded
             else:
                 self.target = built(config.model) if loaded is None else _around(config.model, loaded)
 
-    @property
+    @cached_property
     def prompts(self) -> list[str]:
-        """evaluate.py's default prompts for this model; for a class-conditional one its classes, unless others are
-        given."""
-        source, folder = self._prompts
-        of_classes = isinstance(getattr(self.target, "conditioner", None), ClassLabels)
-        is_given = any(group_of(given) == "prompts" for given in self._overrides)
-        return load_prompts("classes" if of_classes and not is_given else source, folder)
+        """Those that evaluate.py takes for it, with the settings that its conditioner is evaluated with."""
+        needed = getattr(getattr(self.target, "conditioner", None), "evaluate_with", ())
+        config = _compose([*needed, *self._overrides], self._own)
+        return load_prompts(config.prompts, Path(config.paths.root) / "data" / "prompts")
 
     def pipeline(
         self,

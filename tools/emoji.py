@@ -161,8 +161,9 @@ def main() -> None:
     folder = given.folder.resolve()
     if not (folder / "pictures" / LAST).is_file():
         write_pictures(folder / "pictures")
-    if not given.pictures_only:
-        print(run(folder, parts(folder / "pictures")))
+    if given.pictures_only:
+        return
+    print(run(folder, parts(folder / "pictures")))
     if given.sizes:
         train_sizes(folder)
 

@@ -137,7 +137,8 @@ def _metric_column(key: str) -> Column:
     return Column(key, key.replace("_", " "), meaning, way, key.endswith("_score"))
 
 
-LABEL_KEYS = (*(key for key in SETTING_KEYS if key != "lossless"), *IDENTITY_KEYS[:-1], "tf32", "cuda_graphs")
+UNNAMED = ("lossless", "fingerprint")  # say nothing that the other keys do not, in words
+LABEL_KEYS = (*(key for key in SETTING_KEYS + IDENTITY_KEYS if key not in UNNAMED), "tf32", "cuda_graphs")
 SYMBOLS = {"delta": "δ", "lam": "λ", "eps": "ε", "alpha": "α", "beta": "β", "mu": "μ", "nu": "ν"}
 
 

@@ -18,6 +18,7 @@ from lantern.errors import LanternError, unwritable
 
 log = logging.getLogger(__name__)
 WRITING = ".writing-"  # begins the names of folders in which files are made
+DEEPEST = 50  # levels of JSON that is read: what walks it calls itself at each
 
 
 def replace_file(path: Path, write: Callable[[Path], object], kept: Path | None = None) -> None:
@@ -59,9 +60,18 @@ def bytes_of(path: Path, folder: Path | None = None) -> bytes:
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text from anywhere; ValueError and no other error for what is none, or nested too deeply."""
     try:
-        return json.loads(text)
+        level = [found := json.loads(text)]
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for outer in level if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]  # fmt: skip
+    if level:
+        raise ValueError("nested too deeply")
+    return found
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def slow_rounds(monkeypatch):
 def second(server, tiny, monkeypatch):
     """A second model that the page offers, of other prompts, loaded when it is asked for."""
     other = copy(tiny)
-    other._prompts = (["a blue ring on sand"], ".")
+    other.prompts = ["a blue ring on sand"]
     loaded = []
     monkeypatch.setattr("lantern.live.server.api.load", lambda name, given: loaded.append(name) or other)
     monkeypatch.setattr(server, "offered", ("llamagen", "other"))

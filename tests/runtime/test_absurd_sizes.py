@@ -21,6 +21,7 @@ from lantern.row_parallel import RowParallel
 from lantern.runtime.memory import MAX_NODES
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
+from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
 from lantern.verification import Ratio, SharedNoise
@@ -39,6 +40,7 @@ SIZES = {
     "tree.length=100000": lambda: chain(MANY),
     "tree.paths": lambda: StaticTree([[rank] for rank in range(MANY)]),
     "tree.total=100000": lambda: Eagle2Tree(MANY, 50, 50),
+    "total=60, depth=100000": lambda: DDDTree(60, MANY, 8, 0.5, ()),
     "total=60, depth=100000, width=8": lambda: AdaptiveTree(60, MANY, 8, 3),
     "drafter.length=100000": lambda: Jacobi(tiny_target(), MANY, Nearest(), redraw_coupled, PLAIN),
     "drafter.levels=500, width=24": lambda: ProactiveJacobi(tiny_target(), 500, 500, 24, Nearest(), redraw, PLAIN),
