@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from lantern.cli.composing import composed
-from lantern.cli.settings import ABOUT
+from lantern.cli.settings import groups_of
 from lantern.errors import LanternError
 from lantern.evaluation.records import FINISHED
 from lantern.evaluation.rows import Row, is_baseline, read_summary, setting_id
@@ -64,11 +64,12 @@ def check_harmless(overrides: Sequence[str], source: str | Path) -> None:
         parsed = OverridesParser.create().parse_overrides([*overrides])
     except RecursionError as error:
         raise LanternError(f"reproduce={source} records overrides that are nested too deeply; give another") from error
+    readable = groups_of("evaluate")
     for text, override in zip(overrides, parsed, strict=True):
         key = f"{override.key_or_group}@{override.package or ''}"
         group, value = re.split("[./@]", key)[0], override.value()
         names = [*re.split(r"\W+", key), *_keys(value)]
-        is_unread = (CONFIG_FOLDER / group).is_dir() and group not in ABOUT["evaluate"]
+        is_unread = (CONFIG_FOLDER / group).is_dir() and group not in readable
         is_outside = "." not in override.key_or_group and ".." in text
         is_plain = isinstance(value, PLAIN) and not override.is_sweep_override() and "${" not in text
         if not is_plain or is_unread or is_outside or group == "hydra" or any(map(IMPORTING.fullmatch, names)):

@@ -12,74 +12,21 @@ from lantern.runtime.home import CONFIG_FOLDER
 
 log = logging.getLogger(__name__)
 REPLACED, WITH_PLUS = "Groups with a default, as group=option:", "Groups to add, as +group=option:"
+GROUP = re.compile(r"  (?:- (?:optional )?(?=[^#]*#)|# (\+?))(\w+):(?:[^#]*#)? (.+)")  # in a yaml's defaults; what it is
 OWN = "Its own settings, as setting=value, with their defaults (conf/{}.yaml):"
 REST = "--cfg job prints all settings, those of the chosen options included; their yaml in conf/ explains them."
-ADDED = ("captions", "debug", "experiment", "launch", "method", "sweep", "time")  # groups without a default
 SWEEPS_OF_TRAIN = ("recipe",)
 SWITCHES = ("compile", "tf32", "dry_run")
 DEEP = " " * 6
-ABOUT: Mapping[str, Mapping[str, str]] = {
-    "evaluate": {
-        "model": "the target",
-        "drafter": "what proposes tokens: EAGLE's layer, parallel heads, a window (jacobi, refined_jacobi), or none",
-        "tree": "the shape of an EAGLE drafter's tree; auto finds the fastest tree or window on this device",
-        "acceptance": "which tokens are accepted: exact, or a lossy rule such as LANTERN",
-        "verification": "how a tree is judged; auto is what the rule's paper does",
-        "sampling": "temperature, top-k, top-p, guidance scale",
-        "metrics": "what judges the images; a list: metrics=[fidelity,pairs]",
-        "budget": "how much quality the fastest setting of a sweep may lose",
-        "tracking": "Weights & Biases, which tracking.mode=disabled switches off, or trackio",
-        "paths": "where weights, caches and runs are",
-        "with_model": "the model's own defaults, if it has any; model= chooses them",
-        "method": "a method of the field by name: drafter, tree, rule and verification in one",
-        "sweep": "many settings, one after the other, and a report that compares them",
-        "experiment": "a measurement of the engine, or a search, in place of an evaluation",
-        "launch": "several settings or shards at once: by joblib or Slurm",
-    },
-    "train": {
-        "task": "what is trained: a drafter for a target, or target, tokenizer and critic themselves",
-        "model": "the frozen target",
-        "drafter": "the drafter's architecture, for task=drafter",
-        "recipe": "what task=drafter minimises, pass by pass",
-        "select_by": "the figure whose best weights are exported",
-        "data": "the images: rendered scenes, or your own with their captions",
-        "features": "the target's features: stored, or computed at each step",
-        "sampling": "the target's temperature, top-k, top-p and guidance scale",
-        "trainer": "Lightning's trainer: limits of time and steps, devices, precision",
-        "callbacks": "validation, checkpoints, schedule; sharded_target spreads a large target over GPUs",
-        "logger": "metrics.csv, and beside it Weights & Biases, TensorBoard, MLflow or trackio",
-        "paths": "where weights, caches and runs are",
-        "captions": "where the captions of a large data set are kept",
-        "debug": "a short training: whether it runs, whether it learns, where its time goes",
-        "time": "all: trainer.max_time is for tables, training and validations together",
-        "sweep": "all recipes one after the other, for tools.compare_recipes",
-        "launch": "several settings at once: by joblib or Slurm",
-    },
-    "export": {
-        "model": "the target, whose embedding is exported with the drafter",
-        "drafter": "the drafter; drafter.checkpoint=… is a folder or a name on the Hub",
-        "format": "whose layout is written: ours, or that of LANTERN's released code",
-        "paths": "where weights are",
-    },
-    "contact": {
-        "model": "whose released files are compared with their loader",
-        "sampling": "temperature, top-k, top-p, guidance scale",
-        "paths": "where weights, caches and runs are",
-    },
-    "judge": {
-        "metrics": "what judges the images; a list: metrics=[fidelity_inception,clip_score]",
-        "paths": "where weights and runs are",
-    },
-}
 
 
 def help_page(command: str) -> str:
-    """What `command` does, as the head of its yaml says, its groups of settings, and its own settings. Hydra's page
-    lists every group of conf/ and the whole configuration, hundreds of lines."""
+    """What `command` does, its groups and its own settings, as its yaml says. Hydra's page lists every group of conf/
+    and the whole configuration, hundreds of lines."""
     defaults, _, rest = (CONFIG_FOLDER / f"{command}.yaml").read_text().partition("\n\n")
     head = [line.removeprefix("# ") for line in defaults.splitlines() if line.startswith("#")]
     own = rest.split("\n\nhydra:")[0]
-    page = "\n\n".join(["\n".join(head), *_groups(command), OWN.format(command), own, REST])
+    page = "\n\n".join(["\n".join(head), *_listed(command), OWN.format(command), own, REST])
     return page.replace("$", "$$")  # Hydra reads it as a string.Template
 
 
@@ -88,20 +35,26 @@ def register_help() -> None:
     OmegaConf.register_new_resolver("lantern_help", help_page, replace=True)
 
 
-def _groups(command: str) -> Iterator[str]:
-    groups = {name: _group(command, name) for name in ABOUT[command]}
-    yield "\n".join([REPLACED, *(text for name, text in groups.items() if name not in ADDED)])
-    if added := [text for name, text in groups.items() if name in ADDED]:
-        yield "\n".join([WITH_PLUS, *added])
+def groups_of(command: str) -> dict[str, tuple[str, str]]:
+    """By name the groups of conf/ that a command reads: "+" where it is to be added, and what it is."""
+    lines = (CONFIG_FOLDER / f"{command}.yaml").read_text().partition("\n\n")[0].splitlines()
+    return {found[2]: (found[1] or "", found[3]) for line in lines if (found := GROUP.fullmatch(line))}
 
 
-def _group(command: str, name: str) -> str:
+def _listed(command: str) -> Iterator[str]:
+    groups = groups_of(command).items()
+    for title, sign in ((REPLACED, ""), (WITH_PLUS, "+")):
+        if listed := [_group(command, name, about) for name, (own, about) in groups if own == sign]:
+            yield "\n".join([title, *listed])
+
+
+def _group(command: str, name: str, about: str) -> str:
     folder = "drafter/training" if name == "drafter" and command != "evaluate" else name
     options = sorted(file.stem for file in (CONFIG_FOLDER / folder).glob("*.yaml"))
     if name == "sweep":
         options = [option for option in options if (option in SWEEPS_OF_TRAIN) == (command == "train")]
     listed = fill(", ".join(options), 118, initial_indent=DEEP, subsequent_indent=DEEP)
-    return f"  {name}: {ABOUT[command][name]}\n{listed}"
+    return f"  {name}: {about}\n{listed}"
 
 
 def check_settings(cfg: DictConfig) -> None:
@@ -124,7 +77,7 @@ def check_added(cfg: DictConfig, overrides: Sequence[str], groups: Iterable[str]
         if not section.startswith("+") or section.startswith("++") or "@" in section:
             continue
         section = section[1:]
-        if not is_setting and section not in (*ABOUT[command], "experiment") and (CONFIG_FOLDER / section).is_dir():
+        if not is_setting and section not in (*groups_of(command), "experiment") and (CONFIG_FOLDER / section).is_dir():
             raise LanternError(f"{override} adds a config group that {command}.py does not read; leave it out")
         builds = is_setting and "_target_" in OmegaConf.to_yaml(cfg.get(section) or {})
         if section not in named and not builds:

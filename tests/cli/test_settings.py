@@ -7,11 +7,12 @@ from omegaconf import OmegaConf
 from support.configs import composed, composed_with_hydra
 from support.paths import CONF
 
-from lantern.cli.settings import ABOUT, ADDED, check_added, help_page, register_help
+from lantern.cli.settings import check_added, groups_of, help_page, register_help
 from lantern.errors import LanternError
 
 COMMANDS = ("evaluate", "train", "export", "judge", "contact")
 LEFT_OUT = {"export": {"sampling"}}
+OF_A_TASK = {"features", "recipe", "select_by"}  # of which no task need choose any
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -20,11 +21,13 @@ def test_the_groups_a_command_reads_are_described_under_the_sign_they_are_given_
     chosen = {name.split("@")[0] for name in cfg.hydra.runtime.choices if "/" not in name}
     chosen |= {"metrics"} & cfg.keys()  # a list, which Hydra does not count
     ours = {name for name in chosen if (CONF / name).is_dir()}
-    optional = {"features"} & ABOUT[command].keys()
-    assert ABOUT[command].keys() - set(ADDED) == ours - LEFT_OUT.get(command, set()) | optional
+    listed = groups_of(command)
+    with_default = {name for name, (sign, _) in listed.items() if not sign}
+    assert with_default - OF_A_TASK == ours - LEFT_OUT.get(command, set()) - OF_A_TASK
+    assert all((CONF / name).is_dir() for name in listed)
     replaced, _, added = help_page(command).partition("Groups to add")
-    for name in ABOUT[command]:
-        assert f"\n  {name}: " in (added if name in ADDED else replaced), name
+    for name, (sign, about) in listed.items():
+        assert f"\n  {name}: {about}\n" in (added if sign else replaced), name
 
 
 @pytest.mark.parametrize("command", COMMANDS)
