@@ -14,7 +14,7 @@ checkpoint, prompt, *settings = [*sys.argv[1:], "zai-org/GLM-Image", "a red sphe
 device, dtype = ("cuda", "bfloat16") if torch.cuda.is_available() else ("cpu", "float32")
 own = GlmImageForConditionalGeneration.from_pretrained(checkpoint, subfolder="vision_language_encoder", dtype=dtype)
 words = AutoTokenizer.from_pretrained(checkpoint, subfolder="processor")
-model = lantern.wrap(own.to(device), words, overrides=[f"device={device}", f"dtype={dtype}", *settings])
+model = lantern.wrap(own.to(device), words, settings=[f"device={device}", f"dtype={dtype}", *settings])
 plain = model.generate([prompt], seed=1, drafter="none")
 fast = model.generate([prompt], seed=1, method="jacobi")
 print(f"the same tokens: {torch.equal(plain.tokens, fast.tokens)}")

@@ -111,7 +111,7 @@ class Model:
         settings: of parts, such as {"acceptance.lam": 3, "sampling.top_k": 500}, and of compile. batch_size: the one
         for which tree="auto" searches the fastest tree, anew at every call: keep the pipeline.
         """
-        settings = _overrides("settings", settings)
+        settings = _overrides(settings)
         for setting in settings:
             if group_of(setting) not in OF_A_PIPELINE or setting.startswith("~"):
                 raise LanternError(f"{setting} is no setting of a part; settings= takes {', '.join(OF_A_PIPELINE)}")
@@ -170,7 +170,7 @@ class Model:
         prompts = [prompt for prompt in prompts for _ in range(images_per_prompt)]
         sampling = {"temperature": temperature, "cfg_scale": guidance_scale, "top_k": top_k, "top_p": top_p}
         given = [f"sampling.{name}={value}" for name, value in sampling.items() if value is not None]
-        parts["settings"] = [*_overrides("settings", parts.get("settings", [])), *given]
+        parts["settings"] = [*_overrides(parts.get("settings", [])), *given]
         for prompt in prompts:
             check_text(prompt)
         seeds = Batch.cycle(prompts, len(prompts), _whole(seed)).seeds
@@ -188,15 +188,15 @@ class Model:
 
 
 def load(
-    model: str | Target = "llamagen", overrides: Settings = (), *, device: str | None = None, dtype: str | None = None,
+    model: str | Target = "llamagen", settings: Settings = (), *, device: str | None = None, dtype: str | None = None,
     config_dir: str | Sequence[str] = (),
 ) -> Model:  # fmt: skip
     """A model by its name in conf/model or in a folder of your own, config_dir, or a Target that is there already;
-    overrides such as {"model.folder": …}, and settings of a drafter, tree or rule such as {"drafter.checkpoint": …},
-    which hold wherever the chosen one has them. Hydra's global state is neither needed nor changed. Raises LanternError
+    settings such as {"model.folder": …}, and those of a drafter, tree or rule such as {"drafter.checkpoint": …}, which
+    hold wherever the chosen one has them. Hydra's global state is neither needed nor changed. Raises LanternError
     for a model that cannot be loaded, and for settings that would be ignored."""
     given = {name: value for name, value in (("device", device), ("dtype", dtype)) if value is not None}
-    chosen = [*_overrides("overrides", overrides), *_overrides("", given)]
+    chosen = [*_overrides(settings), *_overrides(given)]
     folders = [config_dir] if isinstance(config_dir, str | Path) else config_dir
     own = [str(Path(folder).expanduser().resolve()) for folder in folders]
     if missing := [folder for folder in own if not Path(folder).is_dir()]:
@@ -208,9 +208,9 @@ def load(
     return Model(type(model).__name__, [override("sampling.cfg_scale", model.cfg_scale), *chosen], model, own)
 
 
-def wrap(model: "PreTrainedModel", processor: object, name: str | None = None, overrides: Settings = ()) -> Model:
+def wrap(model: "PreTrainedModel", processor: object, name: str | None = None, settings: Settings = ()) -> Model:
     """A model of transformers that is loaded already, as load() returns it; its weights are shared, and it stays as it
-    is. processor: its processor or tokenizer; name: its yaml in conf/model, where its class leaves a choice; overrides:
+    is. processor: its processor or tokenizer; name: its yaml in conf/model, where its class leaves a choice; settings:
     as for load(), such as {"model.image_size": 512}. A drafter fits if it was trained on the folder that the model came
     from, or through a model wrapped like this."""
     if not isinstance(model, nn.Module) or not hasattr(model, "config"):
@@ -221,7 +221,7 @@ def wrap(model: "PreTrainedModel", processor: object, name: str | None = None, o
         raise LanternError(f"{kind} may be one of several models; give its name in conf/model, as name='anole'")
     from lantern.models.hf.pretrained import wrap_loaded  # imports transformers
 
-    return Model(name, _overrides("overrides", overrides), wrap_loaded(model, processor))
+    return Model(name, _overrides(settings), wrap_loaded(model, processor))
 
 
 def _around(config: DictConfig, loaded: "Pretrained") -> Target:
@@ -282,11 +282,11 @@ def _is_target(given: object) -> bool:
     return hasattr(given, "verify") and hasattr(given, "commit")
 
 
-def _overrides(name: str, given: Settings) -> list[str]:
+def _overrides(given: Settings) -> list[str]:
     """In Hydra's grammar, which a mapping of names to values does without."""
     if isinstance(given, Mapping):
         return [override(key, value) for key, value in given.items()]
-    _check_list(name, given)
+    _check_list("settings", given)
     return list(given)
 
 

@@ -166,7 +166,7 @@ def test_prompts_that_cannot_be_drawn_are_rejected_in_one_sentence(tiny, prompts
     ("llamagn", [], r"model=llamagn: .*Could not find 'model/llamagn'.*llamagen"),
     ("llamagen", ["colour=red"], r"colour=red is no setting of a model; load\(\) takes model, sampling, device, "),
     ("llamagen", ["acceptance.lamb=3"], "acceptance.lamb=3 is a setting of no acceptance in conf/acceptance"),
-    ("llamagen", "device=cpu", "overrides='device=cpu' is one text; give a list of texts"),
+    ("llamagen", "device=cpu", "settings='device=cpu' is one text; give a list of texts"),
 ])  # fmt: skip
 def test_a_model_that_cannot_be_composed_is_one_sentence(name, overrides, sentence):
     """Catches Hydra's own exceptions, and values that only a command checks."""
