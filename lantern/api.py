@@ -74,7 +74,7 @@ class Model:
         """own: folders of the user's yamls."""
         _check_names(model=name)
         for given in overrides:
-            _check_loadable(given)
+            _check_loadable(given, own)
         self._name = name
         self._of_parts = [given for given in overrides if group_of(given) in PARTS]
         self._own = own
@@ -264,7 +264,7 @@ def _compose(overrides: Sequence[str], own: Sequence[str] = ()) -> DictConfig:
         raise LanternError(f"{' '.join(overrides)}: {reason}") from error
 
 
-def _check_loadable(override: str) -> None:
+def _check_loadable(override: str, own: Sequence[str]) -> None:
     """Raises LanternError for overrides that load() would ignore, or pipeline() would drop or prefer to its own."""
     group, _, name = key_of(override).partition(".")
     is_of_part = group in PARTS and bool(name)
@@ -273,7 +273,8 @@ def _check_loadable(override: str) -> None:
             f"{override} is no setting of a model; load() takes {', '.join(OF_A_MODEL)} and settings of parts, such as "
             "drafter.checkpoint=…; parts themselves are given to generate() or pipeline()"
         )
-    options = [OmegaConf.load(path) for path in (CONFIG_FOLDER / group).glob("*.yaml")]
+    folders = [Path(folder) / group for folder in (CONFIG_FOLDER, *own)]
+    options = [OmegaConf.load(path) for folder in folders for path in folder.glob("*.yaml")]
     if is_of_part and override[0] not in "+~" and not any(_has(option, name) for option in options):
         raise LanternError(f"{override} is a setting of no {group} in conf/{group}; leave it out")
 

@@ -1,6 +1,5 @@
 """python -m lantern.judge: the figures of images that exist, of any tool, or their layout for a benchmark."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.cli.settings import check_added, register_help
 from lantern.errors import LanternError, is_whole
+from lantern.evaluation.rows import encode
 from lantern.runtime.files import alone_in, replace_text
 from lantern.runtime.home import CONFIG_FOLDER
 
@@ -44,7 +44,7 @@ def judge(cfg: DictConfig) -> None:
     with alone_in(folder):
         texts = [str(prompts[number].get("prompt") or "") for number in numbers]
         found = figures(images, texts, _metrics(cfg))
-        replace_text(folder / RESULTS, json.dumps(found, indent=2) + "\n")
+        replace_text(folder / RESULTS, encode(found, indent=2) + "\n")
     print(table(found))
     print(f"\n{folder / RESULTS}")
 
@@ -71,6 +71,8 @@ def figures(images: object, prompts: Sequence[str], metrics: Mapping[str, object
     values: dict[str, object] = {"num_images": len(images)}
     for metric in judges:
         values |= metric(images, prompts)
+    if len(values) == 1:
+        raise LanternError(f"metrics=[{', '.join(metrics)}] compares two methods; give metrics of one, such as fidelity")
     for metric in judges:
         values |= metric.protocol(prompts)
     return values | {"warnings": [warning for metric in judges for warning in metric.warnings(prompts)]}

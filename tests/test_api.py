@@ -301,5 +301,8 @@ def test_a_model_and_a_method_of_a_folder_of_ones_own_are_loaded_by_name(tmp_pat
     model = lantern.load("mine", [weights], device="cpu", dtype="float64", config_dir=str(tmp_path / "own"))
     assert model.target.embed_weight.dtype == torch.float64
     assert model.generate(["wood"], method="plainly").statistics.tokens_per_step == 1
+    (tmp_path / "own" / "acceptance").mkdir()
+    (tmp_path / "own" / "acceptance" / "mine.yaml").write_text("defaults:\n  - lantern\nsharpness: 2\n")
+    lantern.load("mine", [weights, "acceptance.sharpness=3"], config_dir=str(tmp_path / "own"))
     with pytest.raises(LanternError, match=r"config_dir=.*nowhere is no folder"):
         lantern.load(config_dir=tmp_path / "nowhere")

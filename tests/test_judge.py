@@ -16,7 +16,7 @@ from support.paths import ROOT
 
 from lantern.errors import LanternError
 from lantern.judge import figures, prompt_numbers, table
-from lantern.metrics.differences import Diversity
+from lantern.metrics.differences import Diversity, ImageDifference
 from lantern.metrics.fidelity import Fidelity, StoredReferences
 
 SIDE, COUNT = 16, 24
@@ -163,6 +163,14 @@ def test_statistics_of_another_network_are_refused(tmp_path):
     metric = Fidelity(MeanColour(), statistics(tmp_path / "known.npz", np.random.default_rng(0).normal(size=(40, 5))))
     with pytest.raises(LanternError, match="5 features"):
         metric(torch.rand(8, 3, 4, 4), [""] * 8)
+    others, images = np.random.default_rng(0).normal(size=(40, 5)), np.zeros((40, 4, 4, 3), np.uint8)
+    with pytest.raises(LanternError, match="5 features"):
+        Fidelity(MeanColour(), statistics(tmp_path / "adm.npz", others, arr_0=images))(torch.rand(8, 3, 4, 4), [""] * 8)
+
+
+def test_metrics_that_compare_two_methods_judge_no_images():
+    with pytest.raises(LanternError, match=r"metrics=\[pairs\] compares two methods"):
+        figures(torch.rand(8, 3, 4, 4), [""] * 8, {"pairs": ImageDifference()})
 
 
 @pytest.mark.full

@@ -15,6 +15,7 @@ from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, is_baseline, read_summary
 from lantern.models.checkpoints import load_weights, weights_file
 from lantern.reporting.merge import point_folders
+from lantern.reporting.plots import load_pyplot, save_figure
 from lantern.reporting.table import write_csv
 from lantern.runtime.home import override
 
@@ -79,12 +80,7 @@ def run_row(folder: Path) -> Row:
 
 def draw_curves(folders: Sequence[Path], path: Path) -> None:
     """A panel for each of FIGURES over minutes of training, a colour for each recipe, a line for each run."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, panels = plt.subplots(1, len(FIGURES), figsize=(5.2 * len(FIGURES), 3.6), dpi=130)
+    figure, panels = load_pyplot().subplots(1, len(FIGURES), figsize=(5.2 * len(FIGURES), 3.6), dpi=130)
     colours: dict[str, str] = {}
     for folder in folders:
         lines, (recipe, _) = validations(folder), name_of(folder)
@@ -98,8 +94,7 @@ def draw_curves(folders: Sequence[Path], path: Path) -> None:
         panel.set_ylabel(title)
         panel.grid(alpha=0.25, lw=0.5)
     panels[0].legend(fontsize=7, frameon=False)
-    figure.savefig(path, bbox_inches="tight")
-    plt.close(figure)
+    save_figure(figure, path)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -77,8 +77,7 @@ def run(folder: Path, steps: Mapping[str, Sequence[str]]) -> list[Outcome]:
         else:
             places = [override(f"hydra.{kind}.dir", folder / name) for kind in ("run", "sweep")]
             command = [*evaluate, *given, *places]
-            if given[0].startswith("+experiment="):  # which append to the rows of an earlier `make gpu`
-                shutil.rmtree(folder / name, ignore_errors=True)
+            shutil.rmtree(folder / name, ignore_errors=True)  # rows of an earlier `make gpu`, of other code perhaps
         outcomes.append(_step(folder, name, command))
         replace_text(folder / "report.md", report(outcomes))  # after every step: a later one may end the machine
     return outcomes

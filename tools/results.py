@@ -28,12 +28,13 @@ from tools.markdown import table_lines, write_block
 
 Run = Callable[[Sequence[str], Path], Row]  # settings of evaluate.py, run folder -> its row and where it came from
 Now = Callable[[Sequence[str]], Mapping[str, str]]  # settings -> the hashes that a row measured today would have
-ORIGIN = ("machine", "date", "revision", "plain_verify_ms")
+ORIGIN = ("machine", "date", "revision", "plain_verify_ms", "plain_forwards")
 WRITTEN = ("preset", "weights", "code")  # hashes of what a row was made from
 # of lantern/: what decodes, and what times and judges it
 DECIDES = (
     "acceptance", "continuous", "drafters", "engine", "evaluation", "metrics", "models", "trees", "tuning",
-    "verification", "decoding.py", "noise.py", "pipeline.py", "row_parallel.py", "sampling.py", "types.py",
+    "runtime", "scenes", "verification", "decoding.py", "hashing.py", "noise.py", "pipeline.py", "row_parallel.py",
+    "sampling.py", "types.py",
 )  # fmt: skip
 SPREAD = 1.15  # of plain decoding's times within a table, above which the table says so
 BOARD = ("field", "rest", "relaxed", "recent")  # tables of presets; of two rows of one, the first table's counts
@@ -77,9 +78,9 @@ def _distance(row: Row) -> str:
 
 def _plain_ms(row: Row) -> float | None:
     """Plain decoding's milliseconds a token, prefill included, in the minutes in which the row was timed."""
-    if not row.get("baseline_latency_s") or not row.get("target_forwards"):
+    if not row.get("baseline_latency_s"):
         return None
-    return 1000 * row["baseline_latency_s"] / (row["tokens_per_step"] * row["target_forwards"] + 1)
+    return 1000 * row["baseline_latency_s"] / (row["plain_forwards"] + 1)
 
 
 def _times_one_node(row: Row) -> str:
@@ -328,8 +329,8 @@ def evaluate(settings: Sequence[str], folder: Path) -> Row:
         raise LanternError(f"evaluate.py {' '.join(settings)} ended with {done.returncode}; its message is above")
     origin = json.loads((folder / "provenance.json").read_text())
     plain, *_, row = rows if len(rows := list(json.loads((folder / SUMMARY).read_text()).values())) > 1 else rows * 2
-    where = (origin["device"], origin["time"][:10], _revision(**origin["git"]), plain["verify_ms"])
-    return row | dict(zip(ORIGIN, where, strict=True))
+    where = (origin["device"], origin["time"][:10], _revision(**origin["git"]))
+    return row | dict(zip(ORIGIN, (*where, plain["verify_ms"], plain["target_forwards"]), strict=True))
 
 
 def _revision(revision: str | None, dirty: bool | None) -> str | None:

@@ -70,7 +70,8 @@ def check_harmless(overrides: Sequence[str], source: str | Path) -> None:
         group, value = re.split("[./@]", key)[0], override.value()
         names = [*re.split(r"\W+", key), *_keys(value)]
         is_unread = (CONFIG_FOLDER / group).is_dir() and group not in readable
-        is_outside = "." not in override.key_or_group and ".." in text
+        is_option = (CONFIG_FOLDER / override.key_or_group).is_dir()
+        is_outside = ".." in (text if is_option else override.key_or_group)
         is_plain = isinstance(value, PLAIN) and not override.is_sweep_override() and "${" not in text
         if not is_plain or is_unread or is_outside or group == "hydra" or any(map(IMPORTING.fullmatch, names)):
             raise LanternError(

@@ -71,13 +71,6 @@ def last_mean(steps: tuple[Step, ...], noises: Tensor, velocity: Callable[[Tenso
     return means[-1]
 
 
-class LastStep(NamedTuple):
-    """The last denoising step: the token is mean + sigma e with e standard normal."""
-
-    mean: Tensor  # [M, C]
-    sigma: float  # > 0
-
-
 class ModulatedBlock(nn.Module):
     """A residual block whose norm is shifted and scaled, and whose output is gated, from outside (AdaLN)."""
 
@@ -126,12 +119,12 @@ class DiffusionHead(nn.Module):
         velocity = self.velocity(signal * tokens + spread * noise, modulation)
         return F.mse_loss(velocity.float(), signal * noise - spread * tokens)
 
-    def last_step(self, condition: Tensor, noises: Tensor, cfg_scale: float) -> LastStep:
-        """condition [M, R, D], conditional rows first; noises [M, S, C] as last_mean's. Guidance is u + s (c - u)."""
+    def mean(self, condition: Tensor, noises: Tensor, cfg_scale: float) -> Tensor:
+        """The mean [M, C] of the tokens, to which the last step adds its sigma times a standard normal. condition [M, R, D],
+        conditional rows first; noises [M, S, C] as last_mean's. Guidance is u + s (c - u)."""
         if noises.shape[1:] != (len(self.steps), self.token_dim):
             raise ValueError(f"noises {tuple(noises.shape)}, expected [M, {len(self.steps)}, {self.token_dim}]")
-        mean = last_mean(self.steps, noises, self._guided(condition.to(self.times.dtype), cfg_scale))
-        return LastStep(mean, self.steps[-1].sigma)
+        return last_mean(self.steps, noises, self._guided(condition.to(self.times.dtype), cfg_scale))
 
     def _guided(self, condition: Tensor, cfg_scale: float) -> Callable[[Tensor, int], Tensor]:
         """The guided velocity of x [M, C] at a sampling step."""

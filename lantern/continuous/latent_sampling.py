@@ -132,10 +132,9 @@ class TokenHead:
         start, head = perf_counter(), self.target.diffusion_head
         rows = conditions.flatten(0, 1).unflatten(-1, (self.target.guidance, -1))
         noises = normals[:, :, :-1].flatten(0, 1).to(torch.promote_types(conditions.dtype, torch.float32))
-        last = head.last_step(rows, noises, self.target.cfg_scale)
+        mean = head.mean(rows, noises, self.target.cfg_scale).unflatten(0, conditions.shape[:2])
         self.seconds += perf_counter() - start
-        mean = last.mean.unflatten(0, conditions.shape[:2])
-        return TokenLaw(mean, last.sigma, normals[:, :, -1].to(mean.dtype))
+        return TokenLaw(mean, self.sigma, normals[:, :, -1].to(mean.dtype))
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import fsspec
 import pyarrow
 
 from lantern.data.foreign import column_of
-from lantern.data.image_io import caption_keys, try_caption
+from lantern.data.image_io import caption_keys, class_problem, try_caption
 from lantern.data.imagefolder import class_numbers, synsets
 from lantern.data.splits import IndexedImages, UnusableImageError, index_row
 from lantern.errors import LanternError, first_line
@@ -25,23 +25,25 @@ class Stream:
     """The rows of a split, in order, with their images left encoded."""
 
     def __init__(
-        self, name: str, split: str, image_column: str | None = None, columns: list[str] | None = None, **options: Any
-    ) -> None:
-        """options: of `datasets.load_dataset`; columns: the only ones to read, where the files' form allows it."""
+        self, name: str, split: str, image_column: str | None = None, columns: list[str] | None = None,
+        config: str | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        """config, options: of `datasets.load_dataset`; columns: the only ones to read, where the files' form allows
+        it."""
         from datasets import Image, load_dataset_builder  # takes seconds to import
 
         self.name, place = name, f"{name}:{split}"
         try:
-            builder = load_dataset_builder(name, **options)
+            builder = load_dataset_builder(name, config, **options)
             if columns and hasattr(builder.config, "columns"):
                 builder.config.columns = columns
             rows = builder.as_streaming_dataset(split)
+            self.columns = list(rows.features or next(iter(rows), {}))  # a .csv states none
         except Exception as error:  # of datasets, the Hub's client, and the readers of every format
             raise LanternError(
                 f"{place} cannot be read ({first_line(error)}); give one that `datasets` reads, and a split of it"
             ) from error
         kinds = rows.features or {}
-        self.columns = list(kinds)
         for key in [key for key, kind in kinds.items() if isinstance(kind, Image)]:
             rows = rows.cast_column(key, Image(decode=False))
         images = [image_column] if image_column else [key for key, kind in kinds.items() if _holds_images(kind)]
@@ -87,20 +89,28 @@ class HubReader:
         self._last: pyarrow.Scalar | None = None
 
     def __call__(self, file: str, part: int, row: int) -> bytes:
-        column = str(self.stream.image_column)
-        if (part, row + 1) == (self.part, self.row) and self._last is not None:
+        if (part, row + 1) != (self.part, self.row) or self._last is None:
+            self._last = self._find(part, row)
+        try:
             return self.stream.content(self._last)
-        if part != self.part or (row < self.row and not self.problem):
-            self.part, self.row, self.problem, self._last = part, 0, "", None
+        except Exception as error:
+            if isinstance(error, LanternError) or not is_damage(error):
+                raise
+            raise UnusableImageError(first_line(error)) from error
+
+    def _find(self, part: int, row: int) -> pyarrow.Scalar:
+        """The cell of a row; for one before the last, the part is read again from its start."""
+        column, self._last = str(self.stream.image_column), None
+        if part != self.part or row < self.row:
+            self.part, self.row, self.problem = part, 0, ""
             self._rows = self.stream.read([column], part)
         try:
             for cells in self._rows:
                 self.row += 1
                 if self.row > row:
-                    self._last = cells[column]
-                    return self.stream.content(self._last)
+                    return cells[column]
         except Exception as error:
-            if isinstance(error, LanternError) or not is_damage(error):
+            if not is_damage(error):
                 raise
             self.problem = first_line(error)
         raise UnusableImageError(f"its part breaks off before it: {self.problem or 'it has fewer rows by now'}")
@@ -113,30 +123,32 @@ def is_damage(error: Exception) -> bool:
 
 def hub_images(
     name: str, size: int, cache_dir: str, split: str = "train", image_column: str | None = None,
-    caption_column: str | None = None, num_classes: int | None = None, validation_share: float = 0.1, **options: Any,
+    caption_column: str | None = None, num_classes: int | None = None, validation_share: float = 0.1,
+    config: str | None = None, **options: Any,
 ) -> IndexedImages:  # fmt: skip
-    """options: of `datasets.load_dataset`, such as `data_files` of name="parquet". Images are split into train and
+    """config: of a data set that has several; options: of `datasets.load_dataset`, such as `data_files` of
+    name="parquet". Images are split into train and
     validation as those of a folder are. num_classes: of a model that is told classes, which a column `label` gives."""
     options = {key: value for key, value in options.items() if value is not None}
-    stream = Stream(name, split, image_column, **options)
+    stream = Stream(name, split, image_column, config=config, **options)
     if stream.image_column is None:
         raise LanternError(f"{name}:{split} has no column of images; name one of the columns with data.image_column=…")
     usual = ("label", *caption_keys(None), "txt") if num_classes else (*caption_keys(None), "txt")
     keys = caption_keys(caption_column) if caption_column else usual
     caption = column_of(stream.columns, keys, "data.caption_column=…", f"{name}:{split}")
-    captions = Stream(name, split, None, [caption], **options)
+    captions = Stream(name, split, None, [caption], config, **options)
     items = [(name, part, *stream.fingerprint) for part in range(stream.rows.num_shards)]
     names = getattr(captions.rows.features[caption], "names", None) if num_classes else None
     renamed: dict[str, str] = {}
     if names and set(names) <= synsets().keys():
         numbers = class_numbers(set(names), num_classes)
         renamed = {str(label): str(numbers[synset]) for label, synset in enumerate(names)}
-    index = partial(index_parts, captions, caption, renamed)
+    index = partial(index_parts, captions, caption, renamed, num_classes)
     return IndexedImages(name, items, index, HubReader(stream), size, cache_dir, validation_share, 1)
 
 
 def index_parts(
-    stream: Stream, column: str, numbers: Mapping[str, str], items: list[tuple]
+    stream: Stream, column: str, numbers: Mapping[str, str], num_classes: int | None, items: list[tuple]
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """A row of the index for each row of the parts, whose images are decoded only when they are used. numbers: of
     classes, by the labels of folders that are a part of ImageNet's."""
@@ -146,6 +158,7 @@ def index_parts(
                 for row, cells in enumerate(rows):
                     caption, problem = try_caption(cells[column].as_py)
                     caption, problem = numbers.get(caption, caption), problem or ("" if caption else "no caption")
+                    problem = problem or class_problem(caption, num_classes)
                     yield index_row(name, f"{name}/{part}-{row}", problem, caption, part, row)
         except Exception as error:  # of the network, the Hub's client, and the readers of every format
             if is_damage(error):

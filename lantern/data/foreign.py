@@ -1,5 +1,5 @@
-"""Texts and tables as others wrote them: their encodings, and the rows of .jsonl, .csv and .parquet files as dicts. A
-row that cannot be read is a problem of its own."""
+"""Texts and tables as others wrote them: their encodings, and the rows of .jsonl, .json, .csv, .tsv and .parquet files
+as dicts. A row that cannot be read is a problem of its own."""
 
 import csv
 import io
@@ -8,6 +8,7 @@ import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -48,7 +49,7 @@ def read_records(place: Path | str) -> Iterator[Record]:
     import fsspec
 
     try:
-        read = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet}[Path(place).suffix.lower()]
+        read = READERS[Path(place).suffix.lower()]
         with open(place, "rb") if isinstance(place, Path) else fsspec.open(place, "rb") as file:
             yield from read(file, str(place))
     except (OSError, ValueError) as error:  # Arrow's are kinds of these
@@ -66,8 +67,17 @@ def _read_jsonl(file: BinaryIO, place: str) -> Iterator[Record]:
             yield Record(name, record) if isinstance(record, dict) else Record(name, {}, problem)
 
 
-def _read_csv(file: BinaryIO, place: str) -> Iterator[Record]:
-    rows = csv.DictReader(io.StringIO(decode_text(file.read()), newline=""), restkey="")
+def _read_json(file: BinaryIO, place: str) -> Iterator[Record]:
+    """A list of records, or of prompts."""
+    found = json.loads(decode_text(file.read()))
+    for number, value in enumerate(found if isinstance(found, list) else [found], start=1):
+        values = {"prompt": value} if isinstance(value, str) else value
+        problem = "" if isinstance(values, dict) else f"it is {printable(str(value)[:SHOWN])}, no record or text"
+        yield Record(f"{place} item {number}", {} if problem else values, problem)
+
+
+def _read_csv(file: BinaryIO, place: str, delimiter: str = ",") -> Iterator[Record]:
+    rows = csv.DictReader(io.StringIO(decode_text(file.read()), newline=""), restkey="", delimiter=delimiter)
     try:
         for row in rows:
             yield Record(f"{place} line {rows.line_num}", row)
@@ -87,6 +97,12 @@ def _read_parquet(file: BinaryIO, place: str) -> Iterator[Record]:
                     yield Record(name, {key: batch[key][row].as_py() for key in batch.schema.names})
                 except UnicodeDecodeError as error:
                     yield Record(name, {}, str(error))
+
+
+READERS = {
+    ".jsonl": _read_jsonl, ".json": _read_json, ".csv": _read_csv, ".tsv": partial(_read_csv, delimiter="\t"),
+    ".parquet": _read_parquet,
+}  # fmt: skip
 
 
 def column_of(names: Sequence[str], wanted: Sequence[str], setting: str, source: str) -> str:

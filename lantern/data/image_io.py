@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
+from string import punctuation, whitespace
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -115,7 +116,8 @@ def try_caption(read: Callable[[], object]) -> tuple[str, str]:
 
 
 def caption_of(value: object) -> str:
-    """A text without spaces around it, the first of several, a class's number as text; "" for None."""
+    """A text without spaces around it, the first of several, a class's number as text; "" for None and for punctuation
+    alone."""
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         value = value[0] if value else None
     text = str(value) if is_whole(value) else "" if value is None else value
@@ -123,7 +125,14 @@ def caption_of(value: object) -> str:
         raise LanternError(f"it has the caption {str(value)[:80]}; give a text for each image, or a class's number")
     if not is_text(text) or "\0" in text:
         raise LanternError(f"its caption {text[:80]!r} is no UTF-8 text; save it as UTF-8")
-    return text.strip()
+    return text.strip() if text.strip(punctuation + whitespace) else ""
+
+
+def class_problem(caption: str, num_classes: int | None) -> str:
+    """Why a caption is no class of a model that is told classes; "" where it is one, or there is none."""
+    if not num_classes or not caption or (caption.isdecimal() and int(caption) < num_classes):
+        return ""
+    return f"its caption {caption[:80]!r} is no class from 0 to {num_classes - 1}"
 
 
 def caption_keys(named: str | None) -> tuple[str, ...]:

@@ -3,7 +3,7 @@ Hub; and the layouts in which other tools read them."""
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -40,6 +40,7 @@ class FolderImages:
     def __init__(self, folder: Path, size: int | None = None) -> None:
         found = images_below(str(folder))
         self.files, self.size = sorted(found, key=lambda file: _natural(str(file.relative_to(folder)))), size
+        self._shapes: set[tuple[int, ...]] = set()  # of all images that were read
         if not self.files:
             raise LanternError(f"{folder} holds no images; give a folder with {', '.join(READ[:3])} or other images")
 
@@ -48,7 +49,8 @@ class FolderImages:
 
     def __getitem__(self, which: slice) -> Tensor:
         with ThreadPoolExecutor(READERS) as pool:
-            return _as_tensor(pool.map(lambda file: _pixels(file.read_bytes, self.size, str(file)), self.files[which]))
+            pixels = pool.map(lambda file: _pixels(file.read_bytes, self.size, str(file)), self.files[which])
+            return _as_tensor(pixels, self._shapes)
 
 
 class ArrayImages:
@@ -59,7 +61,7 @@ class ArrayImages:
         version = np.lib.format.read_magic(self._file)
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         self.shape, is_transposed, dtype = read_header(self._file)
-        if dtype != np.uint8 or len(self.shape) != 4 or self.shape[3] != 3 or is_transposed:
+        if dtype != np.uint8 or len(self.shape) != 4 or self.shape[3] != 3 or is_transposed or not self.shape[0]:
             raise LanternError(f"{path} has {ARRAY} of {dtype} {[*self.shape]}; give images as uint8 [N, H, W, 3]")
         if size and self.shape[1:3] != (size, size):
             raise LanternError(
@@ -75,7 +77,7 @@ class ArrayImages:
         size = int(np.prod(self.shape[1:]))
         self._file.seek(self._start + start * size)
         content = self._file.read((stop - start) * size)
-        return _as_tensor(np.frombuffer(content, np.uint8).reshape(-1, *self.shape[1:]))
+        return _as_tensor(np.frombuffer(content, np.uint8).reshape(-1, *self.shape[1:]), set())
 
 
 class HubImages:
@@ -89,8 +91,11 @@ class HubImages:
         if self.stream.image_column is None:
             raise LanternError(f"{name}:{split} has no column of images; give another data set or split")
         self._columns = [self.stream.image_column]
-        self._count = min(filter(None, (count, self.stream.count)), default=0) or sum(1 for _ in self._read())
-        self._position, self._rows = 0, self._read()
+        known = self.stream.count or sum(1 for _ in islice(self._read(), count))
+        self._count = known if count is None else min(known, count)
+        if not self._count:
+            raise LanternError(f"{name}:{split} has no image here; give another split or number")
+        self._position, self._rows, self._shapes = 0, self._read(), set[tuple[int, ...]]()
 
     def _read(self) -> Iterator[dict[str, Any]]:
         return self.stream.read(self._columns)
@@ -104,10 +109,16 @@ class HubImages:
             self._position, self._rows = 0, self._read()
         taken = islice(self._rows, start - self._position, stop - self._position)
         self._position = stop
-        cells = (row[self._columns[0]] for row in taken)
+        cells = [row[self._columns[0]] for row in taken]
+        if len(cells) < stop - start:
+            raise LanternError(
+                f"{self.name} has {start + len(cells)} images and states {stop} at least; give {self.name}:<split>[:N] "
+                "of those there are"
+            )
         names = (f"image {number} of {self.name}" for number in range(start, stop))
         return _as_tensor(
-            _pixels(partial(self.stream.content, c), self.size, name) for c, name in zip(cells, names, strict=True)
+            (_pixels(partial(self.stream.content, c), self.size, name) for c, name in zip(cells, names, strict=True)),
+            self._shapes,
         )
 
 
@@ -166,12 +177,16 @@ def _pixels(read: Callable[[], bytes], size: int | None, name: str) -> np.ndarra
         raise LanternError(f"{name} cannot be read ({error}); repair it or take it out") from error
 
 
-def _as_tensor(images: Any) -> Tensor:
-    """uint8 [H, W, 3] each -> [N, 3, H, W] in [0, 1]"""
+def _as_tensor(images: Iterable[np.ndarray], shapes: set[tuple[int, ...]]) -> Tensor:
+    """uint8 [H, W, 3] each -> [N, 3, H, W] in [0, 1]. shapes: of those that were read before, to which these are
+    added."""
     listed = list(images)
-    if len(shapes := {image.shape for image in listed}) > 1:
+    shapes |= {image.shape for image in listed}
+    if len(shapes) > 1:
         sizes = " and ".join(f"{width} x {height}" for height, width, _ in sorted(shapes)[:2])
-        raise LanternError(f"the images differ in size ({sizes}); give the one to crop and resize them to, as size=256")
+        raise LanternError(
+            f"the images differ in size ({sizes}); make them one size, or let lantern.judge crop and resize them by size=256"
+        )
     return torch.from_numpy(np.stack(listed)).permute(0, 3, 1, 2).float() / 255
 
 

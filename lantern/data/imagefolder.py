@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from lantern.data.foreign import TABLES, Record, decode_text, printable, read_records
-from lantern.data.image_io import READ, caption_in, caption_keys, images_below, read_bytes, try_caption
+from lantern.data.image_io import (
+    READ,
+    caption_in,
+    caption_keys,
+    class_problem,
+    images_below,
+    read_bytes,
+    try_caption,
+)
 from lantern.data.splits import IndexedImages, are_splits, index_image, is_readable
 from lantern.errors import LanternError
 from lantern.runtime.home import HOME
@@ -97,11 +105,10 @@ def _caption(file: Path, lines: Lines, classes: dict[str, int], num_classes: int
     """The caption of an image and its problem. For a model of classes its folder's class, unless its own caption is the
     number of one."""
     caption, problem = _own_caption(file, lines)
-    if not num_classes or problem or (caption.isdecimal() and int(caption) < num_classes):
-        return caption, problem
-    if (number := classes.get(file.parent.name)) is not None:
+    is_class = bool(caption) and not class_problem(caption, num_classes)
+    if num_classes and not problem and not is_class and (number := classes.get(file.parent.name)) is not None:
         return str(number), ""
-    return caption, f"its caption {caption[:80]!r} is no class from 0 to {num_classes - 1}" if caption else ""
+    return caption, problem or class_problem(caption, num_classes)
 
 
 def _own_caption(file: Path, lines: Lines) -> tuple[str, str]:

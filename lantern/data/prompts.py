@@ -19,7 +19,7 @@ SPLITS = ("all", "dev", "test")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # tab and line feed left out
 MAX_NAME = 56  # letters of a prompt in a file name
 KEYS = ("prompt", "caption", "text")  # of a row, in this order
-TABLE = re.compile(r"(.+\.(?:jsonl|csv|parquet))(?::([^:/]+))?")  # with a column
+TABLE = re.compile(r"(?i)(.+\.(?:jsonl|json|csv|tsv|parquet))(?::([^:/]+))?")  # with a column
 HUB_PROMPTS = re.compile(r"([\w.-]+/[\w.-]+):([\w.-]+)(?::([^:/]+))?")  # a data set, a split, a column
 BENCHMARKS = {  # of others, read where they are; licences as stated there
     "coco": "phiyodr/coco2017:validation:captions",  # 5,000, the first caption of each image of val2017; CC BY 4.0
@@ -38,7 +38,7 @@ def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
 
 def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict]:
     """Prompts as {"prompt": text}. source: a literal list; the name of a list in `folder` or of BENCHMARKS; a file with
-    a prompt a line; a table (.jsonl, .csv, .parquet) or a split of a data set of the Hub, user/name:split, each with
+    a prompt a line; a table (.jsonl, .json, .csv, .tsv, .parquet) or a split of a data set of the Hub, user/name:split, each with
     :column behind it where that is not one of KEYS; a folder of .txt files. Of a .jsonl or .csv all columns are kept,
     as GenEval's layout needs them, of a folder the "name" of each file, as DPG-bench's does."""
     if isinstance(source, Sequence) and not isinstance(source, str):
@@ -58,7 +58,7 @@ def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict
     else:
         records = [{"prompt": line.strip()} for line in LINE_END.split(_read(path, Path(folder))) if line.strip()]
     _without_blanks([record["prompt"] for record in records], place)
-    return records
+    return [record for record in records if record["prompt"]]
 
 
 def _of_table(place: str, column: str | None) -> list[dict]:

@@ -15,7 +15,7 @@ from datasets import Dataset, Features, Value
 
 from lantern.data.cached_table import MakeRows, cache_key, cached_rows, expand_home
 from lantern.data.foreign import is_text, printable
-from lantern.data.image_io import NAMES_SHOWN, load_image, problem_of
+from lantern.data.image_io import NAMES_SHOWN, READ, load_image, problem_of
 from lantern.errors import LanternError, first_line
 from lantern.runtime.files import replace_text
 
@@ -25,7 +25,7 @@ FEATURES = Features(
     | {name: Value("int64") for name in ("start", "size")}
 )
 FOLDERS = {"train": "train"} | dict.fromkeys(("validation", "val", "valid", "dev"), "validation")
-RULES = 2  # by which samples are used or listed; an index made by others is made again
+RULES = 3  # by which samples are used or listed; an index made by others is made again
 log = logging.getLogger(__name__)
 Place = tuple[str, int, int]  # file, start, size
 Read = Callable[[str, int, int], bytes]  # of a Place -> an encoded image
@@ -121,16 +121,19 @@ class IndexedImages:
     def split(self, name: str) -> IndexedSplit:
         if name not in ("train", "validation"):
             raise LanternError(f"{self.source} has no split {name!r}; use train or validation")
-        splits, problems = self._splits(_paths_below(self.source, self.rows["name"])), self.rows["problem"]
+        problems = list(self.rows["problem"])
+        splits = self._splits(_paths_below(self.source, self.rows["name"]), problems)
         chosen = [index for index, problem in enumerate(problems) if splits[index] == name and not problem]
         if not chosen:
             raise LanternError(f"no image of {self.source} falls into {name}; add images or set data.validation_share")
         key = cache_key(self.fingerprint, name, self.validation_share, "by folder or path")
         return IndexedSplit(self.rows.select(chosen), self.read, self.size, key)
 
-    def _splits(self, paths: Sequence[str]) -> list[str]:
-        if are_splits({path.split(os.sep)[0] for path in paths}):
-            return [FOLDERS[path.split(os.sep)[0]] for path in paths]
+    def _splits(self, paths: Sequence[str], problems: Sequence[str]) -> list[str]:
+        known = zip(paths, problems, strict=True)  # a line of metadata that names no image is a problem, too
+        images = [path for path, problem in known if not problem or Path(path).suffix.lower() in READ]
+        if are_splits({path.split(os.sep)[0] for path in images}):
+            return [FOLDERS.get(path.split(os.sep)[0], "train") for path in paths]
         return ["validation" if _hash_fraction(path) < self.validation_share else "train" for path in paths]
 
 

@@ -12,7 +12,15 @@ from functools import partial
 from typing import Any
 
 from lantern.data.foreign import decode_text
-from lantern.data.image_io import SUFFIXES, caption_in, caption_keys, is_hidden, read_bytes, try_caption
+from lantern.data.image_io import (
+    SUFFIXES,
+    caption_in,
+    caption_keys,
+    class_problem,
+    is_hidden,
+    read_bytes,
+    try_caption,
+)
 from lantern.data.splits import IndexedImages, find_files, index_image, index_row, is_readable
 from lantern.errors import LanternError
 
@@ -31,8 +39,7 @@ def web_dataset(
     files = find_shards(shards)
     originals = find_copies(files)
     keys = caption_keys(caption_column)
-    suffixes = (".txt", ".json", *((".cls",) if num_classes else ()))
-    items = [(file, size, originals.get(file), keys, suffixes) for file in files]
+    items = [(file, size, originals.get(file), keys, num_classes) for file in files]
     return IndexedImages(shards, items, index_shards, read_bytes, size, cache_dir, validation_share, num_workers)
 
 
@@ -63,20 +70,21 @@ def find_copies(files: list[str]) -> dict[str, str]:
     return originals
 
 
-def index_shards(items: list[tuple[str, int, str | None, Sequence[str], Sequence[str]]]) -> Iterator[dict[str, Any]]:
-    """Rows of the index of each (shard file, image size, the shard it is a copy of, keys and suffixes of captions)."""
-    for file, size, original, keys, suffixes in items:
+def index_shards(items: list[tuple[str, int, str | None, Sequence[str], int | None]]) -> Iterator[dict[str, Any]]:
+    """Rows of the index of each (shard file, image size, the shard it is a copy of, keys of captions, classes)."""
+    for file, size, original, keys, num_classes in items:
         if original or not os.path.isfile(file):
             yield index_row(file, file, f"the shard has the same bytes as {original}" if original else "no such shard")
         else:
-            yield from _index_shard(file, size, keys, suffixes)
+            yield from _index_shard(file, size, keys, num_classes)
 
 
-def _index_shard(file: str, size: int, keys: Sequence[str], suffixes: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _index_shard(file: str, size: int, keys: Sequence[str], num_classes: int | None) -> Iterator[dict[str, Any]]:
     """One row per image. A truncated shard gives its complete samples, and a row with the problem."""
     images: dict[str, tuple[str, Span]] = {}
     texts: dict[str, list[tuple[str, Span]]] = {}
     contents, problems = _contents(file)
+    suffixes = (".txt", ".json", *((".cls",) if num_classes else ()))
     for name, span in contents:
         key, suffix = _key_of(name)
         if suffix in SUFFIXES and key in images:
@@ -87,6 +95,7 @@ def _index_shard(file: str, size: int, keys: Sequence[str], suffixes: Sequence[s
             texts.setdefault(key, []).append((suffix, span))
     for key, (name, span) in images.items():
         caption, problem = _caption(file, texts.get(key, []), keys)
+        problem = problem or class_problem(caption, num_classes)
         yield index_image((file, *span), f"{file}/{name}", caption, problem, size, read_bytes)
     for name, problem in problems:
         yield index_row(file, f"{file}/{name}", problem)

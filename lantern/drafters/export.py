@@ -99,12 +99,12 @@ def model_card(
 ) -> str:
     """A Hub card for the drafter in `source`, with the figures of its run's last validation, if there are any.
     overrides: config overrides that select the target; base: the target's checkpoint, a path or a Hub id."""
-    weights = Path(source).expanduser()
+    weights = Path(source).expanduser().resolve()
     run = weights.parents[is_training(weights)]  # a checkpoint lies in a folder of its own
     known = json.loads((run / PROVENANCE).read_text()) if (run / PROVENANCE).is_file() else {}
     is_hub_id = base is not None and bool(HUB_ID.fullmatch(base)) and not Path(base).expanduser().exists()
     commit = commit_of(base)
-    validated = last_validation(run / "metrics.csv")
+    validated = last_validation(run)
     lines = [f"| {name.removeprefix('val/')} | {value:.4g} |" for name, value in validated.items()]
     table = ["The last validation, on images that the target draws:", "", "| figure | value |", "| --- | --- |", *lines]
     return CARD.format(
@@ -146,12 +146,14 @@ def push(folder: Path, repository: str, card: str) -> str:
         ) from error
 
 
-def last_validation(path: Path) -> dict[str, float]:
-    """The figures val/… of the last row of a run's metrics.csv that has any."""
-    if not path.is_file():
-        return {}
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+def last_validation(run: Path) -> dict[str, float]:
+    """The figures val/… of the last row of a run's metrics.csv that has any; of an earlier start's metrics-N.csv where
+    the last one had nothing left to train."""
+    earlier = sorted(run.glob("metrics-*.csv"), key=lambda path: int(path.stem.rpartition("-")[2]))
+    rows: list[dict[str, str]] = []
+    for path in filter(Path.is_file, [*earlier, run / "metrics.csv"]):
+        with path.open(newline="") as file:
+            rows += csv.DictReader(file)
     figures = [{name: float(value) for name, value in row.items() if name.startswith("val/") and value} for row in rows]
     return next(filter(None, reversed(figures)), {})
 

@@ -97,7 +97,8 @@ class Evaluation:
         for other in compiled:
             values |= speed.over_compiled(lines, other.lines("speed", plan.timed))
         if self.laws and side is not plain:
-            values |= self.laws.measure(pipeline, batch.prompts, batch.seeds, plan.images_at_once)
+            read = Batch.cycle(plan.prompts, getattr(self.laws, "num_images", len(batch.prompts)), plan.seed)
+            values |= self.laws.measure(pipeline, read.prompts, read.seeds, plan.images_at_once)
         values["cuda_graphs"] = pipeline.target.passes.cuda_graphs
         values |= self._judge(images, plain_images)
         warnings = speed.speed_warnings(values)

@@ -87,9 +87,9 @@ class Real(NamedTuple):
 
     def check_width(self, made: Tensor) -> None:
         """LanternError for features [N, F] of another network than that of the statistics."""
-        if made.shape[1] != self.width:
+        if self.gaussian is not None and made.shape[1] != (width := len(self.gaussian.mean)):
             raise LanternError(
-                f"the references have statistics of {self.width} features and the extractor gives {made.shape[1]}; "
+                f"the references have statistics of {width} features and the extractor gives {made.shape[1]}; "
                 "give statistics made with the same network, or real images"
             )
 
@@ -128,11 +128,13 @@ class Fidelity(Metric):
         self._features = ImagesMemo(lambda images: extract_features(images, extractor.features))
 
     def prepare(self, prompts: Sequence[str]) -> None:
-        if len(prompts) < MIN_IMAGES:
+        real = self._real(prompts)
+        width, known = real.width, MIN_IMAGES if real.features is None else len(real.features)
+        if min(len(prompts), known) < MIN_IMAGES:
             raise LanternError(
-                f"quality.num_images={len(prompts)} is too few to judge by; use at least {MIN_IMAGES}, or 0"
+                f"{len(prompts)} images and {known} real ones are too few to judge by; give {MIN_IMAGES} of each at least, "
+                "or leave fidelity out (quality.num_images=0)"
             )
-        width = self._real(prompts).width
         size, what = COPIES * 4 * width * len(prompts), f"{width} features of each of {len(prompts)} images"
         check_main_memory(size, what, "give a smaller quality.num_images")
 

@@ -73,8 +73,8 @@ class InceptionScore(Metric):
     def prepare(self, prompts: Sequence[str]) -> None:
         if len(prompts) < 2 * self.splits:
             raise LanternError(
-                f"quality.num_images={len(prompts)} is too few for {self.splits} splits of an Inception score; use at "
-                f"least {2 * self.splits}"
+                f"{len(prompts)} images are too few for {self.splits} splits of an Inception score; give at least "
+                f"{2 * self.splits}, by quality.num_images in evaluate.py"
             )
 
     def __call__(self, images: Images, prompts: Sequence[str]) -> dict[str, float]:

@@ -258,7 +258,7 @@ def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
     while True:
         config = read_config(folder)
         state = read_weights(weights_file(folder))
-        if is_file(Path(folder) / CONFIG_FILE) and read_config(folder) == config:
+        if is_file(Path(folder) / CONFIG_FILE) and repr(read_config(folder)) == repr(config):  # NaN is not equal to NaN
             return state, config
         sleep(0.01)
 

@@ -24,6 +24,7 @@ from lantern.evaluation.rows import (
     run_name,
     setting_id,
 )  # fmt: skip
+from lantern.identity import INT8
 from lantern.metrics.profile import Profile
 from lantern.reporting.page.pictures import read_pictures, shared_records
 from lantern.reporting.page.write import write_page
@@ -104,7 +105,7 @@ def check_alike(rows: Sequence[Row]) -> None:
     first: dict[tuple[str, str], Row] = {}  # by kind and value
     for row in rows:
         weights = ((f"{part} of {row['model']}", f"{key}_hash") for part, key in PARTS.items())
-        values = [(kind, row.get(key)) for kind, key in (("code", "code"), *weights)]
+        values = [(kind, str(row.get(key) or "").removesuffix(INT8)) for kind, key in (("code", "code"), *weights)]
         values += [("code of " + text.split(" ")[0], text) for text in (row.get("user_code") or "").split(", ") if text]
         for kind, value in values:
             if value:

@@ -1,5 +1,4 @@
-"""Scenes as data sets: `RenderedScenes(...).split("train")[i]` -> {"image": uint8 [128, 128, 3], "caption", "texture",
-"shape", "colour"}."""
+"""Scenes as data sets: `RenderedScenes(...).split("train")[i]` -> {"image": uint8 [128, 128, 3], "caption"}."""
 
 import inspect
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ class RenderedSplit(Sequence):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         image, scene = render(self.seeds[index])
-        return {"image": image, "caption": scene.caption} | scene._asdict()
+        return {"image": image, "caption": scene.caption}
 
     @property
     def captions(self) -> list[str]:

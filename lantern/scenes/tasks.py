@@ -76,7 +76,7 @@ class TokenizerTask(pl.LightningModule):
         self._check_steps(self.global_step)
 
     def _check_steps(self, steps: int) -> None:
-        if steps <= self.quantize_from:  # the codebook is still random
+        if steps <= self.quantize_from and not self.trainer.fast_dev_run:  # the codebook is still random
             raise LanternError(
                 f"a training of {steps} steps learns no codebook, which begins after task.quantize_from="
                 f"{self.quantize_from}; give more steps, or a smaller task.quantize_from"

@@ -137,29 +137,39 @@ class AutoTree:
         return chosen.shape
 
     def _candidates(self, pipelines: PipelineFactory, plain: Pipeline) -> list[Tried]:
-        """The shapes that fit drafter, rule and memory, except those that are too slow in the first rounds."""
+        """The shapes that fit drafter, rule, verification and memory, except those that are too slow in the first
+        rounds. LanternError if the parts refuse all shapes, whatever their size."""
         found: list[Tried] = []
         part: Pipeline | None = None  # the last one that was built, whose drafter's weights the next one shares
-        rejection: LanternError | None = None
+        refusal, is_possible = None, False
         least = MIN_FIRST_SPEEDUP * self._first_speed(plain)
         for shape in shapes_for(pipelines.drafter_parameters):
             try:
                 part = pipelines(shape)
-                check_skip(part)
-                check_memory(part.target, part.drafter.num_nodes, self.batch_size)
-                if self._first_speed(part) >= least:
+                if self._fits(part) and self._first_speed(part) >= least:
                     found.append(Tried(shape, part))
+                is_possible = True
             except LanternError as error:
-                rejection = error
-        if rejection and part is None:
-            raise rejection
+                refusal = error
+        if refusal and not is_possible:
+            raise refusal
         return found
 
+    def _fits(self, part: Pipeline) -> bool:
+        try:
+            check_skip(part)
+            check_memory(part.target, part.drafter.num_nodes, self.batch_size)
+        except LanternError:
+            return False
+        return True
+
     def _first_speed(self, pipeline: Pipeline) -> float:
-        """Tokens per millisecond in the first rounds of a batch; 0 for one image, which is timed whole."""
-        if self.batch_size == 1:
-            return 0.0
+        """Tokens per millisecond in the first rounds of a batch; 0 for one image, which is timed whole. LanternError if
+        the verification does not judge this shape."""
         batch = Batch.cycle(self.prompts, self.batch_size, search_seed(0))
+        if self.batch_size == 1:
+            pipeline.first_rounds(batch.prompts, batch.seeds, 1)
+            return 0.0
         if pipeline.target.passes.has_graphs:  # recorded when shapes are first met
             pipeline.first_rounds(batch.prompts, batch.seeds, FIRST_ROUNDS)
         rounds = pipeline.first_rounds(batch.prompts, batch.seeds, FIRST_ROUNDS)

@@ -29,8 +29,9 @@ class Runs:
         """probs p [B, N, V]."""
         require_chain(tree, self.name)
         rows, size, q = torch.arange(len(probs), device=probs.device), probs.shape[1], tree.draft_probs
-        if size == 1:
-            return Verdict(torch.zeros_like(tree.parents), torch.zeros_like(rows), noise.draw(probs[:, 0]))
+        if size == 1 or (q is None and not bool((tree.parents >= 0).any())):  # before an image's last token
+            accepted = torch.zeros_like(rows)
+            return Verdict(tree.path_to(accepted), accepted, noise.draw(probs[:, 0]))
         if not rule.lossless or q is None:
             raise LanternError(
                 "verification=runs judges drawn windows by the exact rule; use drafter=sjd acceptance=exact"

@@ -79,10 +79,10 @@ def test_nodes_are_computed_as_one_by_one():
     """Catches rows of guidance or steps that are mixed between nodes."""
     head = random_head()
     condition, noises = normals(7, 2, CONDITION), normals(7, STEPS, CHANNELS, seed=2)
-    together = head.last_step(condition, noises, 2.0)
-    alone = [head.last_step(c[None], n[None], 2.0).mean for c, n in zip(condition, noises, strict=True)]
-    torch.testing.assert_close(together.mean, torch.cat(alone))
-    assert together.sigma > 0
+    together = head.mean(condition, noises, 2.0)
+    alone = [head.mean(c[None], n[None], 2.0) for c, n in zip(condition, noises, strict=True)]
+    torch.testing.assert_close(together, torch.cat(alone))
+    assert head.steps[-1].sigma > 0
 
 
 def test_guidance_moves_from_the_unconditional_to_the_conditional_velocity():
@@ -90,9 +90,9 @@ def test_guidance_moves_from_the_unconditional_to_the_conditional_velocity():
     head = random_head()
     condition, noises = normals(4, 2, CONDITION), normals(4, STEPS, CHANNELS, seed=2)
     for row, scale in ((0, 1.0), (1, 0.0)):
-        alone = head.last_step(condition[:, row : row + 1], noises, 7.0).mean  # one row: the scale has no effect
-        torch.testing.assert_close(head.last_step(condition, noises, scale).mean, alone)
-    scaled = [head.last_step(condition, noises, scale).mean for scale in (1.0, 2.0)]
+        alone = head.mean(condition[:, row : row + 1], noises, 7.0)  # one row: the scale has no effect
+        torch.testing.assert_close(head.mean(condition, noises, scale), alone)
+    scaled = [head.mean(condition, noises, scale) for scale in (1.0, 2.0)]
     assert not torch.allclose(*scaled, atol=1e-3)
 
 
@@ -119,7 +119,7 @@ def test_training_teaches_the_mean_and_spread_that_the_condition_names():
         optimizer.step()
     signs = torch.tensor([-1.0, 1.0]).repeat_interleave(500)[:, None, None]
     with torch.no_grad():
-        last = head.last_step(signs, torch.randn(1000, len(head.steps), 1, generator=generator), 1.0)
-    tokens = (last.mean + last.sigma * torch.randn(1000, 1, generator=generator)).view(2, 500)
+        mean = head.mean(signs, torch.randn(1000, len(head.steps), 1, generator=generator), 1.0)
+    tokens = (mean + head.steps[-1].sigma * torch.randn(1000, 1, generator=generator)).view(2, 500)
     torch.testing.assert_close(tokens.mean(1), torch.tensor([-1.5, 1.5]), atol=0.15, rtol=0)
     torch.testing.assert_close(tokens.std(1), torch.tensor([0.4, 0.4]), atol=0.12, rtol=0)

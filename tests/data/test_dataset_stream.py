@@ -182,6 +182,9 @@ def test_prompts_are_a_column_of_a_table_wherever_it_is(tmp_path, address, monke
     assert load_prompts("user/set:train:captions", "lists") == ["one", "three"]
     with pytest.raises(LanternError, match="has no column prompt or caption or text, only captions"):
         load_prompts("user/set:train", "lists")
+    (tmp_path / "user" / "table").mkdir()
+    (tmp_path / "user" / "table" / "train.csv").write_text("Prompt,Note\na ring,x\n,y\na disc,z\n")
+    assert load_prompts("user/table:train:Prompt", "lists") == ["a ring", "a disc"]
 
 
 @pytest.mark.parametrize("name", ["imagefolder", "folder itself", "archive"])
@@ -204,6 +207,26 @@ def test_images_that_datasets_finds_in_folders_and_archives_are_read(tmp_path, n
         name = "imagefolder"
     data = hub_images(name, 16, str(tmp_path / "cache"), validation_share=0.0, **options)
     assert values_of(data.split("train")) == {"caption 10": 10, "caption 20": 20}
+
+
+def test_a_damaged_member_of_an_archive_costs_its_own_image_alone(tmp_path):
+    """Catches the image of another row for one that is asked for again behind the damage."""
+    lines = "".join(f'{{"file_name": "{i}.png", "text": "caption {i}"}}\n' for i in range(6))
+    with ZipFile(tmp_path / "set.zip", "w") as archive:
+        archive.writestr("metadata.jsonl", lines)
+        for i in range(6):
+            archive.writestr(f"{i}.png", picture(10 * i))
+    whole = bytearray((tmp_path / "set.zip").read_bytes())
+    whole[whole.index(picture(30)) + 60] ^= 255
+    (tmp_path / "set.zip").write_bytes(whole)
+    options = {"data_files": str(tmp_path / "set.zip"), "validation_share": 0.0}
+    split = hub_images("imagefolder", 16, str(tmp_path / "cache"), **options).split("train")
+    for index in (3, 5, 1, 4, 3, 2, 0):
+        if split.captions[index] == "caption 3":
+            with pytest.raises(UnusableImageError, match="CRC"):
+                split[index]
+        else:
+            assert f"caption {split[index]['image'][0, 0, 0] // 10}" == split.captions[index]
 
 
 def test_what_is_no_data_set_of_images_is_one_sentence(tmp_path, monkeypatch):

@@ -65,6 +65,9 @@ def test_a_part_of_a_split_is_its_first_images(pixels, tmp_path, monkeypatch):
     images = open_images(f"{save_parquet(tmp_path, pixels)}:train[:5]")
     assert len(images) == 5
     assert images[0:9].shape[0] == 5
+    assert len(open_images(f"sets/own:train[:{COUNT + 5}]")) == COUNT
+    with pytest.raises(LanternError, match="has no image here"):
+        open_images("sets/own:train[:0]")
 
 
 def test_images_of_several_sizes_need_a_size(pixels, tmp_path):
@@ -73,6 +76,10 @@ def test_images_of_several_sizes_need_a_size(pixels, tmp_path):
     Image.new("RGB", (20, 10)).save(folder / "wide.png")
     with pytest.raises(LanternError, match="size=256"):
         open_images(folder)[0:20]
+    images = open_images(folder)
+    assert len(images[0:COUNT]) == COUNT
+    with pytest.raises(LanternError, match="size=256"):  # also of another batch
+        images[COUNT : COUNT + 1]
     assert open_images(folder, 6)[0:20].shape == (13, 3, 6, 6)
 
 

@@ -51,6 +51,8 @@ def test_folders_named_train_and_validation_are_the_splits(folders, counts, tmp_
         with pytest.raises(LanternError, match="falls into validation"):
             data.split("validation")
         return
+    (tmp_path / "images" / "metadata.jsonl").write_text("no JSON\n")  # names no image, and so no folder of one
+    data = opened_folder(tmp_path / "images", tmp_path, validation_share=0.0)
     train, validation = data.split("train").captions, data.split("validation").captions
     assert (len(train), len(validation)) == counts
     assert all(caption.startswith("caption of train") for caption in train)

@@ -26,6 +26,16 @@ def test_a_file_is_read_a_prompt_a_line(content, prompts, tmp_path):
     assert load_prompts(str(tmp_path / "link.txt"), tmp_path / "lists") == prompts
 
 
+@pytest.mark.parametrize(("name", "content"), [
+    ("p.json", '["a ring", {"caption": "a disc"}]'), ("p.tsv", "prompt\tid\na ring\t1\na disc\t2\n"),
+    ("P.CSV", "text,id\na ring,1\na disc,2\n"), ("p.JSONL", '{"prompt": "a ring"}\n{"prompt": "a disc"}\n'),
+])  # fmt: skip
+def test_a_table_is_read_by_its_suffix(name, content, tmp_path):
+    """Catches a bracket or a header that becomes a prompt."""
+    (tmp_path / name).write_text(content)
+    assert load_prompts(str(tmp_path / name), tmp_path) == ["a ring", "a disc"]
+
+
 @pytest.mark.parametrize(("content", "said"), [
     (b"", "holds no prompts"),
     (b"\n \n\t\n", "holds no prompts"),

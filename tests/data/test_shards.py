@@ -131,7 +131,9 @@ def test_the_class_of_number_zero_has_a_caption(tmp_path):
 def test_a_shards_class_is_read_for_a_model_of_classes_alone(tmp_path):
     write_shard(tmp_path / "a.tar", [("1.png", picture(7)), ("1.cls", b"3\n"), *sample("2", 9)])
     assert values_of(opened(tmp_path, tmp_path).split("train")) == {"caption 9": 9}
-    assert values_of(opened(tmp_path, tmp_path, num_classes=9).split("train")) == {"3": 7, "caption 9": 9}
+    classes = opened(tmp_path, tmp_path, num_classes=9)
+    assert values_of(classes.split("train")) == {"3": 7}
+    assert list(classes.skipped.values()) == ["its caption 'caption 9' is no class from 0 to 8"]
 
 
 def test_the_column_or_key_of_a_caption_can_be_named(tmp_path):

@@ -43,6 +43,12 @@ def test_a_card_says_whose_drafter_it_is_how_good_and_how_to_use_it(run, monkeyp
         assert part in text
 
 
+def test_a_card_has_the_figures_of_an_earlier_start_that_left_nothing_to_train(run, monkeypatch):
+    (run / "metrics.csv").rename(run / "metrics-1.csv")
+    monkeypatch.chdir(run / "drafter")
+    assert "| alpha_1 | 0.5 |" in model_card("me/drafter", ".", "llamagen", [], "abc123")
+
+
 def test_a_card_of_a_drafter_without_its_run_has_no_figures(run):
     (run / "metrics.csv").unlink()
     (run / "provenance.json").unlink()

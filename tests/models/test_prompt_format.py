@@ -1,6 +1,7 @@
 """Prompt ids: what stands in front of an image, and prompts that are too long."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 from support.families import save_text_tokenizer
@@ -30,7 +31,14 @@ def test_the_last_words_of_a_long_prompt_are_cut_and_never_what_follows_them(tok
     with caplog.at_level(logging.WARNING):
         (prefix,) = prompts(["red blue sphere ring on wood sand"])
     assert prefix.conditional == [70, *tokenizer("an red blue sphere ring of").input_ids, 80]
-    assert "takes more than 6 tokens and was cut to 4 words" in caplog.text
+    assert "takes more than 6 tokens and was cut to 'red blue sphere ring'" in caplog.text
+
+
+def test_a_long_prompt_without_spaces_is_cut_by_letters():
+    """As of Chinese. Catches one that is cut to nothing."""
+    letters = lambda text, **_: SimpleNamespace(input_ids=[ord(letter) for letter in text])  # noqa: E731
+    (prefix,) = PromptIds(letters, 8, [70], [80], fixed([80]))(["一只红色的猫在木头上"])
+    assert prefix.conditional == [70, *map(ord, "一只红色的猫"), 80]
 
 
 def test_a_prefix_without_room_for_any_word_is_one_clear_error(tokenizer):

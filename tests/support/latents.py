@@ -6,7 +6,7 @@ from copy import copy
 import torch
 from torch import Tensor
 
-from lantern.continuous.diffusion_head import LastStep, Step
+from lantern.continuous.diffusion_head import Step
 from lantern.engine.graphs import EagerPasses
 from lantern.types import DraftTree, Forward, Verdict
 
@@ -20,9 +20,9 @@ class LinearHead:
     token_dim = CHANNELS
     steps = tuple(Step(0, 0.0, 0.0, 0.0, 0.0, sigma) for sigma in (0.0, SIGMA))
 
-    def last_step(self, condition: Tensor, noises: Tensor, cfg_scale: float) -> LastStep:
+    def mean(self, condition: Tensor, noises: Tensor, cfg_scale: float) -> Tensor:
         guided = torch.lerp(condition[:, -1], condition[:, 0], cfg_scale)
-        return LastStep(guided + (noises * noises.new_tensor(NOISE)[:, None]).sum(1), SIGMA)
+        return guided + (noises * noises.new_tensor(NOISE)[:, None]).sum(1)
 
 
 class LinearTarget:

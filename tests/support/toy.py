@@ -25,19 +25,19 @@ DIM, CODES, GRID = 32, 24, (4, 4)
 
 
 def tiny_target(
-    cfg_scale: float = 2.0, dtype: torch.dtype = torch.float64, grid: tuple[int, int] = GRID
+    cfg_scale: float = 2.0, dtype: torch.dtype = torch.float64, grid: tuple[int, int] = GRID, prefix_len: int = 4
 ) -> LlamaGenTarget:
-    """16 tokens of 24 codes behind captions of up to 4 words out of a … f."""
+    """16 tokens of 24 codes behind captions of up to prefix_len words out of a … f."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        transformer = Transformer(DIM, 2, 2, CODES, grid, caption_dim=8, prefix_len=4, multiple_of=16)
+        transformer = Transformer(DIM, 2, 2, CODES, grid, caption_dim=8, prefix_len=prefix_len, multiple_of=16)
         codebook = torch.nn.functional.normalize(torch.randn(CODES, 4), dim=1)
     with torch.no_grad():
         for weight in transformer.parameters():
             if weight.dim() == 2:
                 weight.mul_(4)
     images = SimpleNamespace(codebook=codebook, decode=lambda tokens: tokens)
-    return LlamaGenTarget(transformer.to(dtype), WordFeatures(list("abcdef"), 8, 4), images, cfg_scale, "tiny-target")
+    return LlamaGenTarget(transformer.to(dtype), WordFeatures(list("abcdef"), 8, prefix_len), images, cfg_scale, "tiny-target")
 
 
 def tiny_eagle(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, layers: Sequence[int] = ()) -> Eagle:

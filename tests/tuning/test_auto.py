@@ -146,3 +146,28 @@ def test_a_search_that_found_nothing_is_kept_as_well(tmp_path):
     machine.asked.clear()
     assert search.resolve(machine) is None
     assert not machine.asked
+
+
+class Chains(Machine):
+    """One whose verification judges no tree with more children of a node than `widest`."""
+
+    widest = 1
+
+    def __call__(self, shape):
+        def refuse(*_):
+            raise LanternError("give a chain")
+
+        decoder = super().__call__(shape)
+        if shape and shape.settings["tree"].width > self.widest:
+            decoder.first_rounds = decoder.generate = refuse
+        return decoder
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_shapes_that_the_verification_refuses_are_not_tried(batch_size, monkeypatch):
+    """Catches a search that ends at the first of them, and plain decoding without a word where all are refused."""
+    machine = Chains(1.0, 0.01, 0.01, drafted=lambda depth: 0.9)
+    assert found(machine, batch_size).settings["tree"].width == 1
+    monkeypatch.setattr(Chains, "widest", 0)
+    with pytest.raises(LanternError, match="give a chain"):
+        found(machine, batch_size)

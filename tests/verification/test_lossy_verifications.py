@@ -7,6 +7,7 @@ import pytest
 import torch
 from support.random_trees import random_case
 from support.small_laws import found
+from support.toy import decode, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
@@ -14,6 +15,7 @@ from lantern.drafters.jacobi.jacobi import Jacobi, redraw
 from lantern.drafters.jacobi.paths import JacobiPaths
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.errors import LanternError
+from lantern.sampling import Sampling
 from lantern.trees.static import StaticTree, chain
 from lantern.types import DraftTree
 from lantern.verification.block import Block
@@ -97,3 +99,10 @@ def test_bad_settings_and_parts_that_do_not_go_together_are_one_clear_error():
         found(verification=Runs(0.8), tree=PATHS)
     with pytest.raises(LanternError, match="acceptance=exact"):
         found(verification=Runs(0.8), drafter=SJD, rule=partial(Lantern, k=1, delta=0.2))
+
+
+def test_runs_judge_a_drafted_chain_to_the_image_s_last_token():
+    """Catches the last round, in which nothing is drafted and no law is there, taken for a chain without laws."""
+    target, sampling = tiny_target(), Sampling()
+    made = decode(target, tiny_eagle(target, chain(2), sampling), sampling, 1, Runs(0.8))
+    assert made.tokens.shape == (8, target.num_tokens)

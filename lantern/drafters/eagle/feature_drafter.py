@@ -56,12 +56,12 @@ class FeatureDrafter:
         As the target's prefill, that counts as no forward."""
         features = self.network.reads(prefill.features)
         prefix = features.shape[2] - 1
+        view = PrefillView(self.cache, rows, prefix)  # which empties the rows also where there are no pairs
         if prefix:
             text = self.target.empty_tokens(len(rows), prefix)  # text rows carry code 0
             causal = torch.ones(1, prefix, prefix, dtype=torch.bool, device=rows.device).tril()
             mask = additive(causal, self.cache.store.dtype).expand(len(rows) * self.target.guidance, -1, -1, -1)
-            rotary, view = self.target.rotary[None, 1 : prefix + 1], PrefillView(self.cache, rows, prefix)
-            self._encode_pairs(text, features[:, :, :-1], rotary, mask, view)
+            self._encode_pairs(text, features[:, :, :-1], self.target.rotary[None, 1 : prefix + 1], mask, view)
         self.pairs.start(rows, features[:, :, -1])
         for tree in self._trees:
             tree.begin(rows)

@@ -9,10 +9,10 @@ from torch import Tensor
 from lantern.drafters.jacobi.window import KIND, Guess, Redraw, RedrawingProposals, Start, Window
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, TreeTopology, Verdict
+from lantern.types import DraftTree, Proposals, Target, TreeLabel, TreeTopology
 
 
-class Jacobi:
+class Jacobi(Window):
     """Implements lantern.types.Drafter; no network, no drafter forwards."""
 
     weights_hash = None
@@ -22,28 +22,16 @@ class Jacobi:
         self, target: Target, length: int, start: Start, redraw: Redraw, sampling: Sampling, name: str = "jacobi"
     ) -> None:  # fmt: skip
         """length: of the window, in tokens."""
-        self.window = Window(length, target, start, redraw, sampling)
+        super().__init__(length, target, start, redraw, sampling)
         self.name, self.tree = name, TreeLabel(f"window_{length}", KIND)
         self.num_nodes, self.depth = length + 1, length
         self.lossless = getattr(redraw, "lossless", True)
 
-    def allocate(self, batch_size: int) -> None:
-        self.window.allocate(batch_size)
-
-    def begin(self, prefill: Forward, rows: Tensor) -> None:
-        self.window.begin(prefill, rows)
-
     def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
-        guess = self.window.guess(roots, proposals)
+        guess = self.guess(roots, proposals)
         tokens = torch.cat([roots[:, None], guess.tokens], 1)
         laws = None if guess.laws is None else torch.cat([guess.laws, guess.laws[:, -1:]], 1)
         return cut_chain(tokens_left, tokens, laws)
-
-    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
-        self.window.observe(tree, forward, probs, verdict)
-
-    def keep(self, rows: Tensor) -> None:
-        self.window.keep(rows)
 
 
 def cut_chain(tokens_left: Tensor, tokens: Tensor, laws: Tensor | None = None) -> DraftTree:

@@ -38,7 +38,7 @@ class ProactiveJacobi(Jacobi):
         self.num_nodes = len(self._parents)
 
     def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
-        guess, length = self.window.guess(roots, proposals), self.depth
+        guess, length = self.guess(roots, proposals), self.depth
         others, exist = self._runners_up(guess.tokens, proposals)
         tokens = torch.cat([roots[:, None], guess.tokens, others], 1)
         topology = TreeTopology.of(self._parents, roots.device)
@@ -55,7 +55,7 @@ class ProactiveJacobi(Jacobi):
         """guessed [B, W] -> the runners-up at each of the first positions, best first [B, levels (width - 1)], and
         which of them have any mass."""
         positions = torch.arange(self.levels, device=guessed.device)
-        log_q = self.window.laws[:, : self.levels].log().scatter(2, guessed[:, : self.levels, None], -torch.inf)
+        log_q = self.laws[:, : self.levels].log().scatter(2, guessed[:, : self.levels, None], -torch.inf)
         scores = [proposals.sample_scores(log_q[:, d : d + 1], positions[d : d + 1], d) for d in range(self.levels)]
         best = torch.cat(scores, 1).topk(self.width - 1, dim=-1)
         return best.indices.flatten(1), (best.values > -torch.inf).flatten(1)

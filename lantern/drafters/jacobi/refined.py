@@ -52,15 +52,11 @@ class RefinedJacobi(FeatureDrafter):
         tree = TreeLabel(f"refined_{length}+{branches}" if branches else f"refined_{length}", KIND)
         super().__init__(network, self._layer, target, tree, sampling, weights_hash, length + 1, ahead=length)
 
-    @property
-    def _kinds(self) -> int:
-        """K, kinds of features: those that the head reads, and those that the layer reads if they differ."""
-        return 2 if self.network.reads.layers else 1
-
     def allocate(self, batch_size: int) -> None:
         length, like = self.depth, self.network.fc.weight
         super().allocate(batch_size)
-        shape = self._kinds, batch_size, self.target.guidance, length, self.network.fc.out_features
+        kinds = 2 if self.network.reads.layers else 1  # features that the head reads, and the layer's if they differ
+        shape = kinds, batch_size, self.target.guidance, length, self.network.fc.out_features
         self._stale = like.new_zeros(shape)
         self._read = torch.zeros(batch_size, length, dtype=torch.long, device=like.device)  # by the pass
         self._picks, self._seen = self._read, self._read[:, 0].clone()

@@ -134,8 +134,9 @@ class Window:
         """Keeps the laws in probs [B, N, V] of the positions behind the verdict's token, and their guesses."""
         nodes, self._seen = stale_nodes(tree, verdict, self.length)
         if self._reads_image:  # what lies behind the accepted tokens is written over before it is read
-            places = self._root[:, None] + torch.arange(verdict.path.shape[1], device=nodes.device)
-            self._image.scatter_(1, places, tree.tokens.gather(1, verdict.path.clamp(min=0)))
+            path = verdict.path[:, : self.length + 1].clamp(min=0)
+            places = self._root[:, None] + torch.arange(path.shape[1], device=nodes.device)
+            self._image.scatter_(1, places, tree.tokens.gather(1, path))
         self._root = self._root + verdict.num_committed
         rows = torch.arange(len(nodes), device=nodes.device)[:, None]
         nodes = nodes if len(nodes) == 1 else nodes + tree.tokens.shape[1] * rows

@@ -99,11 +99,6 @@ def load_emu3(
     begin, image, codes_begin, row_end, first = (id_of(text, name) for name in EMU3_NAMES)
     after = [image, *size, codes_begin]
     unconditional = [begin, *negative_ids, *after]
-    if len(unconditional) > prefix_len:
-        raise LanternError(
-            f"model.negative takes {len(unconditional)} tokens with those around it, more than "
-            f"model.prefix_len={prefix_len}; give model.prefix_len={len(unconditional)} or a shorter model.negative"
-        )
     prompts = PromptIds(text, prefix_len, [begin], after, fixed(unconditional), template="{}" + quality)
     embeddings, images = model.model.text_model.embed_tokens, Emu3Images(model.model.vqmodel, (side, side))
     codes = slice(first, first + config.vq_config.codebook_size)

@@ -21,33 +21,41 @@ class Prefix(NamedTuple):
 
 
 class PromptIds:
-    """before + the text's tokens + after; the last words of a prompt that is too long for `length` tokens are cut."""
+    """before + the text's tokens + after; the end of a prompt that is too long for `length` tokens is cut, by words where
+    it has several."""
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase | None, length: int, before: Sequence[int], after: Sequence[int],
         unconditional: Callable[[list[int]], list[int]], template: str = "{}",
     ) -> None:  # fmt: skip
-        """unconditional: of the conditional ids; tokenizer: None only on the meta device."""
+        """unconditional: of the conditional ids; tokenizer: None only on the meta device. LanternError for a negative
+        prompt that is too long."""
         self.tokenizer, self.length, self.template = tokenizer, length, template
         self.before, self.after, self.unconditional = list(before), list(after), unconditional
         self._warn = FirstWarning(log)
+        if (least := len(unconditional([*self.before, *self.after]))) > length:
+            raise LanternError(
+                f"model.prefix_len={length}: the prefix without a prompt takes {least} tokens; give model.prefix_len="
+                f"{least} at least, or a shorter model.negative where there is one"
+            )
 
     def __call__(self, prompts: Sequence[str]) -> list[Prefix]:
         return [self._prefix(prompt) for prompt in prompts]
 
     def _prefix(self, prompt: str) -> Prefix:
         tokens_left = self.length - len(self.before) - len(self.after)
-        words, ids = prompt.split(" "), self._ids(prompt)
+        text, ids = prompt, self._ids(prompt)
         while len(ids) > tokens_left:
-            if not words:
+            if not text:
                 raise LanternError(
                     f"a prefix of {self.length} tokens has no room for any prompt; give a larger model.prefix_len"
                 )
-            words = words[: -max(1, (len(ids) - tokens_left) // MAX_TOKENS_PER_WORD)]
-            ids = self._ids(" ".join(words))
-        if " ".join(words) != prompt:
-            told = "the prompt %r takes more than %d tokens and was cut to %d words, and so are other long prompts"
-            self._warn(told, prompt, tokens_left, len(words))
+            count = max(1, (len(ids) - tokens_left) // MAX_TOKENS_PER_WORD)
+            text = " ".join(text.split(" ")[:-count]) or text[:-count]  # Chinese has no spaces: letters are cut
+            ids = self._ids(text)
+        if text != prompt:
+            told = "the prompt %r takes more than %d tokens and was cut to %r, and so are other long prompts"
+            self._warn(told, prompt, tokens_left, text)
         conditional = [*self.before, *ids, *self.after]
         return Prefix(conditional, self.unconditional(conditional))
 

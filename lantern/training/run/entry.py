@@ -64,7 +64,7 @@ def train(cfg: DictConfig) -> float | None:
     tell_limits(cfg.trainer, run.overrides.task, run.runtime.choices.task)
     config = training_folder.plain_config(cfg)  # before _place: devices may differ when a run is resumed
     if (named is None or is_sweep) and training_folder.is_finished(folder, config):
-        return figure_of(last_validation(folder / "metrics.csv"), cfg.optimized_metric)
+        return figure_of(last_validation(folder), cfg.optimized_metric)
     seed_everything(cfg.seed, workers=True, verbose=False)
     with nullcontext() if rank_zero_only.rank else alone_in(folder):  # the processes of one training share it
         training_folder.keep_old_metrics(folder)
@@ -81,7 +81,7 @@ def train(cfg: DictConfig) -> float | None:
         ]
         fit.fit(trainer, task, batches, checkpoint)
         fit.export(task, trainer, folder / cfg.task_name, run.overrides.task, config_dir(run.runtime))
-    return figure_of(last_validation(folder / "metrics.csv"), cfg.optimized_metric)
+    return figure_of(last_validation(folder), cfg.optimized_metric)
 
 
 def _trainer(cfg: DictConfig, interrupts: "pl.Callback") -> "pl.Trainer":

@@ -157,6 +157,8 @@ def _shard_transformers(target: HuggingFaceTarget, mesh: DeviceMesh, device: tor
     if isinstance(hidden := target.vocabulary.hidden, nn.Module):
         hidden.to(device)
     target.vocabulary, target.rotation = replace(target.vocabulary, **moved), target.rotation.to(device)
+    if target.positions is not None:
+        target.positions = target.positions.to(device)
 
 
 def _shard_layers(body: nn.Module, mesh: DeviceMesh, device: torch.device) -> None:

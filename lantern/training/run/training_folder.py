@@ -182,7 +182,7 @@ class ClaimRunFolder(pl.Callback):
 @rank_zero_only
 def keep_old_metrics(folder: Path) -> None:
     """Renames metrics.csv of an earlier run in this folder, which a new logger would delete, to metrics-1.csv, …"""
-    if (path := folder / "metrics.csv").is_file():
+    if (path := folder / METRICS).is_file():
         _rename_aside(path)
 
 

@@ -93,3 +93,14 @@ def test_layers_are_mapped_along_the_accepted_path_alone():
     drafter.network.reads.fc.register_forward_hook(lambda _, given, made: rows.append(made.shape[2]))
     generate(DecodingSetup(target, drafter, SharedNoise(), Exact(), Sampling()), PROMPTS[:2], SEEDS[:2], 2)
     assert max(rows[1:]) <= tree.depth + 1 < tree.num_nodes
+
+
+def test_behind_a_prefix_of_one_position_a_row_starts_anew_with_its_next_image():
+    """As in models of classes. Catches pairs of a row's former image that are still attended to."""
+    target, sampling = tiny_target(prefix_len=1), Sampling()
+    setup = DecodingSetup(target, tiny_eagle(target, chain(4), sampling), SharedNoise(), Exact(), sampling)
+    prompts, seeds = ["a", "b", "c"], SEEDS[:3]
+    alone = [generate(setup, [prompt], [seed]) for prompt, seed in zip(prompts, seeds, strict=True)]
+    together = generate(setup, prompts, seeds)
+    assert together.steps.tolist() == [int(one.steps) for one in alone]
+    assert torch.equal(together.tokens, torch.cat([one.tokens for one in alone]))

@@ -105,6 +105,8 @@ def test_a_window_with_runners_up_decodes_the_tokens_of_plain_decoding(sampling,
     drafter = ProactiveJacobi(target, 6, levels, width, Nearest(), redraw_coupled, sampling)
     found = decode(target, drafter, sampling, 3)
     assert torch.equal(found.tokens, plain_tokens(sampling))
+    reading = ProactiveJacobi(target, 6, levels, width, Above(), redraw_coupled, sampling)  # the image, to its end
+    assert torch.equal(decode(target, reading, sampling, 3).tokens, found.tokens)
     alone = decode(target, Jacobi(target, 6, Nearest(), redraw_coupled, sampling), sampling, 3)
     assert found.steps.sum() < alone.steps.sum()
 
@@ -117,7 +119,7 @@ def test_runners_up_are_the_next_in_order_at_the_window_s_first_positions():
     class Watched(SharedNoise):
         def __call__(self, tree, probs, rule, noise):
             if len(tree.tokens[0]) > 1:
-                order = (drafter.window.laws * noise.noise_of_chain(5)).argsort(-1, descending=True)
+                order = (drafter.laws * noise.noise_of_chain(5)).argsort(-1, descending=True)
                 seen.append((tree.tokens, tree.parents, order))
             return super().__call__(tree, probs, rule, noise)
 
@@ -136,13 +138,13 @@ def test_the_first_window_is_guessed_from_the_law_that_tokens_are_drawn_from(sam
     """Catches a first law without temperature and top-k, or rounded to another precision than those of later rounds."""
     target = tiny_target()
     drafter, seen = Jacobi(target, 4, Nearest(), redraw_coupled, sampling), []
-    begin = drafter.window.begin
+    begin = drafter.begin
 
     def watched(prefill, rows):
         begin(prefill, rows)
-        seen.append((drafter.window._laws[rows], sampling.law(prefill.logits)))
+        seen.append((drafter._laws[rows], sampling.law(prefill.logits)))
 
-    drafter.window.begin = watched
+    drafter.begin = watched
     decode(target, drafter, sampling, 3, Ratio())
     assert sum(len(laws) for laws, _ in seen) == len(PROMPTS)
     for laws, expected in seen:

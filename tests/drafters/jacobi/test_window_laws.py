@@ -177,7 +177,7 @@ def test_a_window_starts_from_the_law_of_the_sampling():
     prefill = target.prefill(["x"], torch.arange(1))
     drafter.begin(prefill, torch.arange(1))
     drafter.draft(torch.tensor([0]), torch.tensor([3]), EnumeratedDraws(WindowNoise(Scripts([{}]))))
-    torch.testing.assert_close(drafter.window.laws, WARM.law(prefill.logits).expand(-1, 2, -1))
+    torch.testing.assert_close(drafter.laws, WARM.law(prefill.logits).expand(-1, 2, -1))
 
 
 @pytest.mark.full
