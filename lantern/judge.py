@@ -72,7 +72,9 @@ def figures(images: object, prompts: Sequence[str], metrics: Mapping[str, object
     for metric in judges:
         values |= metric(images, prompts)
     if len(values) == 1:
-        raise LanternError(f"metrics=[{', '.join(metrics)}] compares two methods; give metrics of one, such as fidelity")
+        raise LanternError(
+            f"metrics=[{', '.join(metrics)}] compares two methods; give metrics of one, such as fidelity"
+        )
     for metric in judges:
         values |= metric.protocol(prompts)
     return values | {"warnings": [warning for metric in judges for warning in metric.warnings(prompts)]}

@@ -16,7 +16,7 @@ from lantern.decoding import DecodingSetup, check_request
 from lantern.engine.judging import check_probabilities
 from lantern.errors import LanternError, check_whole
 from lantern.models.token_grid import has_latents
-from lantern.noise import Purpose, gumbel_argmax
+from lantern.noise import GreedyNoise, Noise, Purpose, gumbel_argmax
 from lantern.runtime.cores import sharing_cores
 from lantern.runtime.memory import check_memory, check_nodes
 from lantern.sampling import Sampling
@@ -204,7 +204,7 @@ class RowParallel:
     ) -> list[Image]:  # fmt: skip
         """Decodes a batch of images; complete ones leave it, and are not replaced before all are complete."""
         device, everyone = target.codebook.device, torch.arange(len(prompts), device=target.codebook.device)
-        noise = sampling.noise(target, self, len(prompts))
+        noise = (GreedyNoise if sampling.is_greedy else Noise)(len(prompts), target.vocab_size, 0, device)
         noise.admit(everyone, torch.tensor(seeds, device=device))
         target.allocate(len(prompts), 1)
 

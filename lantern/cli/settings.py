@@ -12,7 +12,9 @@ from lantern.runtime.home import CONFIG_FOLDER
 
 log = logging.getLogger(__name__)
 REPLACED, WITH_PLUS = "Groups with a default, as group=option:", "Groups to add, as +group=option:"
-GROUP = re.compile(r"  (?:- (?:optional )?(?=[^#]*#)|# (\+?))(\w+):(?:[^#]*#)? (.+)")  # in a yaml's defaults; what it is
+GROUP = re.compile(
+    r"  (?:- (?:optional )?(?=[^#]*#)|# (\+?))(\w+):(?:[^#]*#)? (.+)"
+)  # in a yaml's defaults; what it is
 OWN = "Its own settings, as setting=value, with their defaults (conf/{}.yaml):"
 REST = "--cfg job prints all settings, those of the chosen options included; their yaml in conf/ explains them."
 SWEEPS_OF_TRAIN = ("recipe",)

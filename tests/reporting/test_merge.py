@@ -21,7 +21,8 @@ FEW, MANY = {"images": 3}, {"images": 4}
 
 
 def test_rows_of_the_same_code_and_weights_are_merged_also_of_several_models():
-    check_alike([ROW, ROW | {"model": "b", "target_hash": "w2"}, ROW | {"code": None}, ROW | {"target_hash": "w1-int8"}])
+    check_alike([ROW, ROW | {"model": "b", "target_hash": "w2"}, ROW | {"code": None}])
+    check_alike([ROW, ROW | {"target_hash": "w1-int8"}])  # as a sweep over dtype makes them
 
 
 @pytest.mark.parametrize("change", [{"code": "c2"}, {"target_hash": "w2"}, {"tokenizer_hash": "t2"}])

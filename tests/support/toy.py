@@ -37,7 +37,9 @@ def tiny_target(
             if weight.dim() == 2:
                 weight.mul_(4)
     images = SimpleNamespace(codebook=codebook, decode=lambda tokens: tokens)
-    return LlamaGenTarget(transformer.to(dtype), WordFeatures(list("abcdef"), 8, prefix_len), images, cfg_scale, "tiny-target")
+    return LlamaGenTarget(
+        transformer.to(dtype), WordFeatures(list("abcdef"), 8, prefix_len), images, cfg_scale, "tiny-target"
+    )
 
 
 def tiny_eagle(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, layers: Sequence[int] = ()) -> Eagle:

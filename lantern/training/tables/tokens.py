@@ -191,7 +191,12 @@ class TargetSamples:
                 raise LanternError(f"{_place(name)}.{setting}={value} is out of range; give 1 at least")
         known, target = list(self.captions.split(name).captions), self.pipeline.target
         captions = _spread(known, len(known) if self.num_images is None else self.num_images)
-        made_by = *target_hashes(target), reading_hash(target, captions[0]), list(target.grid), str(target.embed_weight.dtype)
+        made_by = (
+            *target_hashes(target),
+            reading_hash(target, captions[0]),
+            list(target.grid),
+            str(target.embed_weight.dtype),
+        )
         key = cache_key(*made_by, asdict(self.pipeline.sampling), captions, self.seed, name)
 
         size = len(captions) * (2 * target.num_tokens + CAPTION_BYTES)
