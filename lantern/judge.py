@@ -11,7 +11,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.cli.settings import check_added, register_help
 from lantern.errors import LanternError, is_whole
-from lantern.evaluation.rows import encode
 from lantern.runtime.files import alone_in, replace_text
 from lantern.runtime.home import CONFIG_FOLDER
 
@@ -31,6 +30,7 @@ def judge(cfg: DictConfig) -> None:
     if cfg.size is not None and (not is_whole(cfg.size) or cfg.size < 1):
         raise LanternError(f"size={cfg.size} is no number of pixels; give one, or null to leave images as they are")
     from lantern.data.image_sets import open_images, write_layout
+    from lantern.evaluation.rows import encode  # imports torch
 
     images = open_images(cfg.images, cfg.size)
     prompts = _prompts(cfg, len(images))

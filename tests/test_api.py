@@ -99,7 +99,7 @@ def test_a_target_that_is_there_already_is_taken_as_it_is(tiny, plain):
     guided = lantern.load(tiny.target.configured(3.0))
     assert guided.pipeline(drafter="none").sampling.cfg_scale == 3
     assert lantern.load(tiny.target, {"sampling.cfg_scale": 1}).pipeline(drafter="none").sampling.cfg_scale == 1
-    for wrong in ({"device": "cpu"}, {"dtype": "float32"}, {"overrides": {"model.folder": "x"}}):
+    for wrong in ({"device": "cpu"}, {"dtype": "float32"}, {"settings": {"model.folder": "x"}}):
         with pytest.raises(LanternError, match="is for a model by name; this LlamaGenTarget is taken as it is"):
             lantern.load(tiny.target, **wrong)
 

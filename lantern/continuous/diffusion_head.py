@@ -120,8 +120,8 @@ class DiffusionHead(nn.Module):
         return F.mse_loss(velocity.float(), signal * noise - spread * tokens)
 
     def mean(self, condition: Tensor, noises: Tensor, cfg_scale: float) -> Tensor:
-        """The mean [M, C] of the tokens, to which the last step adds its sigma times a standard normal. condition [M, R, D],
-        conditional rows first; noises [M, S, C] as last_mean's. Guidance is u + s (c - u)."""
+        """The mean [M, C] of the tokens, to which the last step adds its sigma times a standard normal. condition
+        [M, R, D], conditional rows first; noises [M, S, C] as last_mean's. Guidance is u + s (c - u)."""
         if noises.shape[1:] != (len(self.steps), self.token_dim):
             raise ValueError(f"noises {tuple(noises.shape)}, expected [M, {len(self.steps)}, {self.token_dim}]")
         return last_mean(self.steps, noises, self._guided(condition.to(self.times.dtype), cfg_scale))

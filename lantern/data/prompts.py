@@ -38,9 +38,9 @@ def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
 
 def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict]:
     """Prompts as {"prompt": text}. source: a literal list; the name of a list in `folder` or of BENCHMARKS; a file with
-    a prompt a line; a table (.jsonl, .json, .csv, .tsv, .parquet) or a split of a data set of the Hub, user/name:split, each with
-    :column behind it where that is not one of KEYS; a folder of .txt files. Of a .jsonl or .csv all columns are kept,
-    as GenEval's layout needs them, of a folder the "name" of each file, as DPG-bench's does."""
+    a prompt a line; a table (.jsonl, .json, .csv, .tsv, .parquet) or a split of a data set of the Hub, user/name:split,
+    each with :column behind it where that is not one of KEYS; a folder of .txt files. Of a table of text all columns
+    are kept, as GenEval's layout needs them, of a folder the "name" of each file, as DPG-bench's does."""
     if isinstance(source, Sequence) and not isinstance(source, str):
         found = _without_blanks([str(prompt).strip() for prompt in source], "the prompt list")
         return [{"prompt": prompt} for prompt in found]

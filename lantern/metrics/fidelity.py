@@ -132,8 +132,8 @@ class Fidelity(Metric):
         width, known = real.width, MIN_IMAGES if real.features is None else len(real.features)
         if min(len(prompts), known) < MIN_IMAGES:
             raise LanternError(
-                f"{len(prompts)} images and {known} real ones are too few to judge by; give {MIN_IMAGES} of each at least, "
-                "or leave fidelity out (quality.num_images=0)"
+                f"{len(prompts)} images and {known} real ones are too few to judge by; give {MIN_IMAGES} of each at "
+                "least, or leave fidelity out (quality.num_images=0)"
             )
         size, what = COPIES * 4 * width * len(prompts), f"{width} features of each of {len(prompts)} images"
         check_main_memory(size, what, "give a smaller quality.num_images")

@@ -65,7 +65,8 @@ def test_a_recorded_override_that_could_name_code_is_refused(override, tmp_path)
 @pytest.mark.parametrize("overrides", [
     *METHODS, ["acceptance=lantern", "acceptance.delta=0.1", "tree=chain", "tree.length=3", "seed=3"],
     ["+sweep=delta", "metrics=[fidelity]", 'prompts=["a red ring"]', "drafter.checkpoint=../mine", "+loop=rows"],
-    ['prompts=["wait... a ring"]', "prompts=../captions.txt"], ["++acceptance.k=7", "~budget", "tree@published=chain", "+experiment=benchmark", "hydra_is_mine=1"],
+    ["++acceptance.k=7", "~budget", "tree@published=chain", "+experiment=benchmark", "hydra_is_mine=1"],
+    ['prompts=["wait... a ring"]', "prompts=../captions.txt"],
 ])  # fmt: skip
 def test_the_overrides_of_every_command_may_be_replayed(overrides):
     check_harmless(overrides, "run")

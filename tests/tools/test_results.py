@@ -34,7 +34,7 @@ def row() -> dict:
     return {
         "model": "llamagen", "machine": "a processor", "dtype": "float32", "date": "2031-02-03",
         "revision": "abc", "lossless": True, "retimed": 1, "compile": False, "warnings": None,
-        "baseline_latency_s": 0.256, "target_forwards": 51, "plain_verify_ms": 1.4,
+        "baseline_latency_s": 0.256, "target_forwards": 51, "plain_verify_ms": 1.4, "plain_forwards": 255,
         "tokens_per_step": 3.336, "speedup": 2.094, "speedup_low": 1.94, "speedup_high": 2.27, "draft_ms": 0.21,
         "verify_ms": 4.9, "accept_ms": 0.5, "overhead": 0.12, "output_tv": None,
         "frechet_diff": -0.016, "frechet_diff_low": -0.035, "frechet_diff_high": 0.004,
