@@ -65,13 +65,14 @@ def check_harmless(overrides: Sequence[str], source: str | Path) -> None:
     except RecursionError as error:
         raise LanternError(f"reproduce={source} records overrides that are nested too deeply; give another") from error
     readable = groups_of("evaluate")
+    own = [key for key in OmegaConf.load(CONFIG_FOLDER / "evaluate.yaml") if not (CONFIG_FOLDER / str(key)).is_dir()]
     for text, override in zip(overrides, parsed, strict=True):
         key = f"{override.key_or_group}@{override.package or ''}"
         group, value = re.split("[./@]", key)[0], override.value()
         names = [*re.split(r"\W+", key), *_keys(value)]
         is_unread = (CONFIG_FOLDER / group).is_dir() and group not in readable
-        is_option = (CONFIG_FOLDER / override.key_or_group).is_dir()
-        is_outside = ".." in (text if is_option else override.key_or_group)
+        is_own = "." in override.key_or_group or override.key_or_group in own  # a setting, whose value is no yaml
+        is_outside = ".." in (override.key_or_group if is_own else text)
         is_plain = isinstance(value, PLAIN) and not override.is_sweep_override() and "${" not in text
         if not is_plain or is_unread or is_outside or group == "hydra" or any(map(IMPORTING.fullmatch, names)):
             raise LanternError(

@@ -127,17 +127,18 @@ def hub_images(
     config: str | None = None, **options: Any,
 ) -> IndexedImages:  # fmt: skip
     """config: of a data set that has several; options: of `datasets.load_dataset`, such as `data_files` of
-    name="parquet". Images are split into train and
-    validation as those of a folder are. num_classes: of a model that is told classes, which a column `label` gives."""
+    name="parquet". Images are split into train and validation as those of a folder are. num_classes: of a model that is
+    told classes, which a column `label` gives."""
     options = {key: value for key, value in options.items() if value is not None}
     stream = Stream(name, split, image_column, config=config, **options)
-    if stream.image_column is None:
+    if stream.image_column is None or stream.rows.features is None:
         raise LanternError(f"{name}:{split} has no column of images; name one of the columns with data.image_column=…")
     usual = ("label", *caption_keys(None), "txt") if num_classes else (*caption_keys(None), "txt")
     keys = caption_keys(caption_column) if caption_column else usual
     caption = column_of(stream.columns, keys, "data.caption_column=…", f"{name}:{split}")
     captions = Stream(name, split, None, [caption], config, **options)
-    items = [(name, part, *stream.fingerprint) for part in range(stream.rows.num_shards)]
+    made_of = *stream.fingerprint, stream.image_column, caption, num_classes
+    items = [(name, part, *made_of) for part in range(stream.rows.num_shards)]
     names = getattr(captions.rows.features[caption], "names", None) if num_classes else None
     renamed: dict[str, str] = {}
     if names and set(names) <= synsets().keys():

@@ -32,8 +32,8 @@ BENCHMARKS = {  # of others, read where they are; licences as stated there
 
 
 def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
-    """The texts of prompt_records."""
-    return [record["prompt"] for record in prompt_records(source, folder)]
+    """The texts of prompt_records, blank ones left out."""
+    return [record["prompt"] for record in prompt_records(source, folder) if record["prompt"]]
 
 
 def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict]:
@@ -58,7 +58,7 @@ def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict
     else:
         records = [{"prompt": line.strip()} for line in LINE_END.split(_read(path, Path(folder))) if line.strip()]
     _without_blanks([record["prompt"] for record in records], place)
-    return [record for record in records if record["prompt"]]
+    return records
 
 
 def _of_table(place: str, column: str | None) -> list[dict]:
@@ -76,7 +76,7 @@ def _of_table(place: str, column: str | None) -> list[dict]:
             raise LanternError(
                 f"prompts: {record.name}: {problem}; give each row a prompt, or name its column: {place}:column"
             )
-        plain = {} if place.endswith(".parquet") else record.values
+        plain = {} if place.lower().endswith(".parquet") else record.values
         records[item] = plain | ({"name": str(item)} if "item_id" in plain else {}) | {"prompt": prompt}
     return list(records.values())
 

@@ -131,7 +131,10 @@ class IndexedImages:
 
     def _splits(self, paths: Sequence[str], problems: Sequence[str]) -> list[str]:
         known = zip(paths, problems, strict=True)  # a line of metadata that names no image is a problem, too
-        images = [path for path, problem in known if not problem or Path(path).suffix.lower() in READ]
+        images = [
+            path for path, problem in known
+            if not problem or os.sep in path or Path(path).suffix.lower() in READ
+        ]  # fmt: skip
         if are_splits({path.split(os.sep)[0] for path in images}):
             return [FOLDERS.get(path.split(os.sep)[0], "train") for path in paths]
         return ["validation" if _hash_fraction(path) < self.validation_share else "train" for path in paths]

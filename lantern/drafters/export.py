@@ -149,7 +149,8 @@ def push(folder: Path, repository: str, card: str) -> str:
 def last_validation(run: Path) -> dict[str, float]:
     """The figures val/… of the last row of a run's metrics.csv that has any; of an earlier start's metrics-N.csv where
     the last one had nothing left to train."""
-    earlier = sorted(run.glob("metrics-*.csv"), key=lambda path: int(path.stem.rpartition("-")[2]))
+    earlier = [path for path in run.glob("metrics-*.csv") if path.stem.rpartition("-")[2].isdecimal()]
+    earlier.sort(key=lambda path: int(path.stem.rpartition("-")[2]))
     rows: list[dict[str, str]] = []
     for path in filter(Path.is_file, [*earlier, run / "metrics.csv"]):
         with path.open(newline="") as file:

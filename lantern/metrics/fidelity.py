@@ -107,6 +107,14 @@ class Real(NamedTuple):
         return [FrechetTo(real)(part) for real, part in zip(known, parts, strict=True)]
 
 
+def _check_number(count: int, what: str) -> None:
+    if count < MIN_IMAGES:
+        raise LanternError(
+            f"{count} {what} are too few to judge by; give {MIN_IMAGES} at least, or leave fidelity out "
+            "(quality.num_images=0)"
+        )
+
+
 class Fidelity(Metric):
     """Compares images with real ones, of the same prompts or of none. Every value depends on the number of images
     in both sets. The bounds of precision hold for these real images only."""
@@ -128,13 +136,9 @@ class Fidelity(Metric):
         self._features = ImagesMemo(lambda images: extract_features(images, extractor.features))
 
     def prepare(self, prompts: Sequence[str]) -> None:
-        real = self._real(prompts)
-        width, known = real.width, MIN_IMAGES if real.features is None else len(real.features)
-        if min(len(prompts), known) < MIN_IMAGES:
-            raise LanternError(
-                f"{len(prompts)} images and {known} real ones are too few to judge by; give {MIN_IMAGES} of each at "
-                "least, or leave fidelity out (quality.num_images=0)"
-            )
+        _check_number(len(prompts), "images")  # before real ones are read
+        width, features = (real := self._real(prompts)).width, real.features
+        _check_number(MIN_IMAGES if features is None else len(features), "real images")
         size, what = COPIES * 4 * width * len(prompts), f"{width} features of each of {len(prompts)} images"
         check_main_memory(size, what, "give a smaller quality.num_images")
 

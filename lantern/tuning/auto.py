@@ -168,7 +168,8 @@ class AutoTree:
         the verification does not judge this shape."""
         batch = Batch.cycle(self.prompts, self.batch_size, search_seed(0))
         if self.batch_size == 1:
-            pipeline.first_rounds(batch.prompts, batch.seeds, 1)
+            if not hasattr(pipeline.drafter, "decode"):  # which has no rounds
+                pipeline.first_rounds(batch.prompts, batch.seeds, 1)
             return 0.0
         if pipeline.target.passes.has_graphs:  # recorded when shapes are first met
             pipeline.first_rounds(batch.prompts, batch.seeds, FIRST_ROUNDS)

@@ -47,6 +47,7 @@ def test_a_training_can_be_tried_for_one_step_overfitted_and_profiled(place):
     tried = train(place, "tried", "+debug=fast_dev_run")
     assert not list(tried.glob("checkpoints/*"))
     assert not (tried / "metrics.csv").exists()
+    train(place, "tokenizer", "+debug=fast_dev_run", "task=tokenizer")
     few = train(place, "few", "+debug=overfit", "trainer.max_steps=12", "trainer.val_check_interval=6")
     assert (few / "drafter" / "model.safetensors").is_file()
     profiled = train(place, "profiled", "+debug=profiler", "trainer.max_steps=3", "trainer.val_check_interval=3")

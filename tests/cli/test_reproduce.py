@@ -52,6 +52,7 @@ HOSTILE = [
     "hydra.run.dir=/tmp", "+hydra.searchpath=[/tmp]", "hydra/launcher=joblib", "+format=released",
     "+format@acceptance.inner=released", "+callbacks@metrics.x=default", "acceptance.k=1,2", "+tree.x@_global_=static",
     "acceptance._partial_=false", "+tree@_target_=static", "+a=extend_list(1)",
+    "+mygroup=../../runs/evil", "sweep=../x",
 ]  # fmt: skip
 
 

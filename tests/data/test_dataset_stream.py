@@ -245,6 +245,9 @@ def test_the_label_of_a_class_model_is_its_caption(tmp_path):
     table = pyarrow.table({"image": [{"bytes": picture(9), "path": None}], "label": [7]})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
     assert values_of(opened(tmp_path, str(tmp_path / "a.parquet"), num_classes=10).split("train")) == {"7": 9}
+    assert not opened(tmp_path, str(tmp_path / "a.parquet"), num_classes=8).skipped
+    with pytest.raises(LanternError, match="is no class from 0 to 6"):  # of the same cache
+        opened(tmp_path, str(tmp_path / "a.parquet"), num_classes=7)
     with pytest.raises(LanternError, match="no column caption or text or prompt or txt"):
         opened(tmp_path, str(tmp_path / "a.parquet"))
 

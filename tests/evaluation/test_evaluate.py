@@ -211,13 +211,14 @@ def test_a_row_says_whether_graphs_were_on(tmp_path, graphs):
 
 @pytest.mark.parametrize(("timed", "made", "batch_size", "most"), [(4, 0, 8, 1), (0, 5, 8, 5), (4, 9, 4, 4)])
 def test_the_law_is_measured_in_batches_no_larger_than_the_images_are_made_in(timed, made, batch_size, most, tmp_path):
-    """Catches a batch that fits in memory at no point and is asked for once everything is timed."""
+    """Catches a batch that fits in memory at no point and is asked for once everything is timed, and fewer images than
+    the measure is to read."""
     asked = []
-    laws = SimpleNamespace(measure=lambda pipeline, prompts, seeds, batch_size: asked.append(batch_size) or {})
+    laws = SimpleNamespace(num_images=6, measure=lambda _, prompts, seeds, size: asked.append((len(seeds), size)) or {})
     plan = Plan("ab", timed, made, batch_size, folder=tmp_path)
     Evaluation(plan, laws=laws).run(FakePipeline())
     assert plan.images_at_once == most
-    assert asked == [most]
+    assert asked == [(6, most)]
 
 
 def test_the_speed_up_over_compiled_plain_decoding_is_in_the_row_where_it_is_asked_for(tmp_path):

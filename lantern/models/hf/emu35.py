@@ -66,11 +66,10 @@ def load_emu35(
     begin, image, row_end, first = (id_of(text, name) for name in NAMES)
     after = [begin, *(text_ids(text, f"{grid[0]}*{grid[1]}") if text else []), image]
     unconditional = [*(text_ids(text, UNCONDITIONAL) if text else []), *after]
-    if first + num_codes > config.vocab_size or len(unconditional) > prefix_len:
+    if first + num_codes > config.vocab_size:
         raise LanternError(
-            f"{num_codes} codes from id {first} need a vocab_size of {first + num_codes}, and the unconditional prompt "
-            f"a prefix of {len(unconditional)} tokens; give model.num_codes, model.geometry.vocab_size and "
-            "model.prefix_len of this checkpoint"
+            f"{num_codes} codes from id {first} need a vocab_size of {first + num_codes}; give model.num_codes and "
+            "model.geometry.vocab_size of this checkpoint"
         )
     prompts = PromptIds(text, prefix_len, [], after, fixed(unconditional), TEMPLATE)
     codes, embed = slice(first, first + num_codes), model.model.embed_tokens.weight
