@@ -10,7 +10,8 @@ from transformers import AutoTokenizer, GlmImageForConditionalGeneration
 
 import lantern
 
-checkpoint, prompt, *settings = [*sys.argv[1:], "zai-org/GLM-Image", "a red sphere on wood"][:2] + sys.argv[3:]
+given, settings = sys.argv[1:3], sys.argv[3:]
+checkpoint, prompt = [*given, *("zai-org/GLM-Image", "a red sphere on wood")[len(given) :]]
 device, dtype = ("cuda", "bfloat16") if torch.cuda.is_available() else ("cpu", "float32")
 own = GlmImageForConditionalGeneration.from_pretrained(checkpoint, subfolder="vision_language_encoder", dtype=dtype)
 words = AutoTokenizer.from_pretrained(checkpoint, subfolder="processor")

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import re
-import shutil
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,7 @@ from urllib.request import urlopen
 from lantern.errors import LanternError
 from lantern.runtime.files import replace_text
 from lantern.runtime.home import override
-from tools.weights import STEM, run
+from tools.weights import STEM, keep, run
 
 REGISTRY = "https://registry.npmjs.org/@iconify-json/{0}/-/{0}-{1}.tgz"
 STUDIOS = {  # word of the captions: package, version, the first digits of its SHA-256, licence
@@ -146,7 +145,8 @@ def train_sizes(folder: Path) -> None:
     for size, (dim, layers) in SIZES.items():
         place = folder / "sizes" / size
         if not (tokenizer := place / "weights" / "tokenizer").is_dir():
-            shutil.copytree(folder / "weights" / "tokenizer", tokenizer)
+            tokenizer.parent.mkdir(parents=True, exist_ok=True)
+            keep(folder / "weights" / "tokenizer", tokenizer)
         schedule = parts(folder / "pictures", dim, layers, steps_of_target=575, drawn=768, steps_of_drafter=600)
         run(place, {name: schedule[name] for name in ("target", "drafter")})
 

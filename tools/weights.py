@@ -4,14 +4,13 @@ before it. The same command goes on where a stopped one was: finished parts are 
 import argparse
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lantern.errors import LanternError
 from lantern.models.checkpoints import load_weights, save_weights
-from lantern.runtime.home import override, program_of
+from lantern.runtime.home import override, program_of, run_program
 
 TRAIN, _ = program_of("train.py")
 STEM = "encoder"  # the tokenizer before its decoder is trained further, which is not shipped
@@ -61,12 +60,12 @@ def run(
         given = {"paths.weights": weights, "paths.cache_dir": folder / "cache", "hydra.run.dir": folder / name}
         places = [override(key, path) for key, path in given.items()]
         print(f"{name}: train.py {shlex.join(settings)}", flush=True)
-        if status := subprocess.run([*train, *settings, *places]).returncode:
+        if status := run_program([*train, *settings, *places]):
             raise LanternError(
                 f"the training of {name} ended with status {status}, see {folder / name}/train.log; the same command "
                 "goes on from there"
             )
-        _keep(folder / name / exported_by(settings), weights / name, halved.get(name))
+        keep(folder / name / exported_by(settings), weights / name, halved.get(name))
     return weights
 
 
@@ -77,8 +76,8 @@ def exported_by(settings: Sequence[str]) -> str:
     return {"decoder": "tokenizer"}.get(task, task.removesuffix("_self"))
 
 
-def _keep(exported: Path, place: Path, halved: str | None) -> None:
-    """halved: the start of the names of weights that are stored in half precision; None: of none."""
+def keep(exported: Path, place: Path, halved: str | None = None) -> None:
+    """Copies exported weights, whole or not at all. halved: the start of the names of weights that are stored in half precision; None: of none."""
     partial = place.with_name(f".{place.name}")
     shutil.rmtree(partial, ignore_errors=True)  # of a command that was stopped while copying
     shutil.copytree(exported, partial)

@@ -3,7 +3,6 @@ LANTERN with the shipped one, and says in plain words what came out. Both steps 
 it prints."""
 
 import shlex
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from omegaconf import DictConfig
 from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, is_baseline, merge_rows, read_summary
-from lantern.runtime.home import CONFIG_FOLDER, override, program_of
+from lantern.runtime.home import CONFIG_FOLDER, override, program_of, run_program
 
 SIZE = "demo_size.txt"  # in the demo's folder
 
@@ -29,7 +28,8 @@ def demo(cfg: DictConfig) -> None:
 
     folder = Path(HydraConfig.get().runtime.output_dir)
     size = choose_size(cfg, folder)
-    place = [f"device={cfg.device}", f"dtype={cfg.dtype}"]
+    given = [text for text in HydraConfig.get().overrides.task if text.startswith("paths.")]
+    place = [f"device={cfg.device}", f"dtype={cfg.dtype}", *given]
     if not weights_file(folder / "train" / "drafter").is_file():  # what an export writes last
         run_command(training_command(size, folder, place))
     run_command(sweep_command(size, folder, place))
@@ -75,7 +75,7 @@ def run_command(command: Sequence[str]) -> None:
     script, *settings = command
     program, shown = program_of(script)
     print(f"\n$ {shlex.join([*shown, *settings])}", flush=True)
-    if status := subprocess.run([*program, *settings], check=False).returncode:
+    if status := run_program([*program, *settings]):
         raise LanternError(f"{script} ended with status {status}, see above; started again, the demo goes on from here")
 
 

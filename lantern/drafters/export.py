@@ -15,7 +15,9 @@ from lantern.drafters.loading import drafter_folder, is_parallel, is_training, l
 from lantern.errors import CheckpointError, LanternError, first_line
 from lantern.identity import PROVENANCE, git_state
 from lantern.models.checkpoints import (
+    CONFIG_FILE,
     FILE_SUFFIXES,
+    FOLDER_FILES,
     TORCH_FILE,
     WEIGHTS_FILE,
     load_weights,
@@ -24,6 +26,9 @@ from lantern.models.checkpoints import (
 from lantern.models.hub import HUB_ID, commit_of
 from lantern.runtime.home import HOME
 from lantern.types import Target
+
+CARD_FILE = "README.md"
+UPLOADED = [CARD_FILE, CONFIG_FILE, *FOLDER_FILES]
 
 
 def write_ours(checkpoint: str, target: Target, folder: str) -> Path:
@@ -132,14 +137,18 @@ def _origin(source: str, known: Mapping) -> str:
 
 
 def push(folder: Path, repository: str, card: str) -> str:
-    """Uploads a drafter's folder with its card to a repository of the Hub, which is made if missing -> its address."""
+    """Uploads a drafter's files, with its card and nothing else of their folder, to a repository of the Hub, which is
+    made if missing -> its address."""
     import huggingface_hub
 
-    (folder / "README.md").write_text(card)
+    place = folder / CARD_FILE
+    if place.is_file() and "written by Lantern" not in place.read_text(errors="replace"):
+        raise LanternError(f"{place} is not a card that was written here; give to=<a folder of its own>")
+    place.write_text(card)
     try:
         client = huggingface_hub.HfApi()
         client.create_repo(repository, exist_ok=True)
-        return str(client.upload_folder(repo_id=repository, folder_path=folder))
+        return str(client.upload_folder(repo_id=repository, folder_path=folder, allow_patterns=UPLOADED))
     except Exception as error:  # of the Hub's client and its connections
         raise LanternError(
             f"push={repository} failed ({first_line(error)}); what was to be uploaded is in {folder}"

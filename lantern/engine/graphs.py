@@ -45,7 +45,7 @@ class Recording(NamedTuple):
 class EagerPasses:
     """Implements lantern.types.PassRunner: launches passes kernel by kernel, at the sizes that they have."""
 
-    has_graphs, count, nbytes = False, 0, 0
+    has_graphs, nbytes = False, 0
 
     def __init__(self, cuda_graphs: bool | None = None) -> None:
         self.cuda_graphs = cuda_graphs

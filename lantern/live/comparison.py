@@ -121,7 +121,7 @@ class Comparison:
         for progress in stream(pipeline, request.prompt, seed):
             is_shown = progress.is_complete or preview.is_due
             yield {"side": side, **_round(progress, preview(progress.tokens) if is_shown else None)}
-        busy = others.cores_beside(progress.tokens)
+        busy = others.cores_beside(pipeline.target.codebook)
         yield {"event": "complete", "side": side, "other_cores": busy}
         return progress.tokens
 

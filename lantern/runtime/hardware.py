@@ -92,4 +92,6 @@ def resolve_device(name: str) -> torch.device:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         raise LanternError(f"device={name} is not there ({str(error).splitlines()[0]}); use device=cpu") from error
-    return torch.device(name)
+    if (device := torch.device(name)).type not in ("cpu", "cuda", "meta"):
+        raise LanternError(f"device={name} is not one that decoding runs on; use device=cpu")
+    return device

@@ -4,7 +4,10 @@ started from either, with settings in Hydra's grammar."""
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from lantern.errors import LanternError
@@ -32,6 +35,16 @@ def in_home(text: str) -> str:
     if AT_HOME.match(found := os.path.expanduser(text)):
         raise LanternError(f"{text}: this machine has no such user; give the whole path")
     return found
+
+
+def run_program(command: Sequence[str]) -> int:
+    """Runs a program to its end -> its status. At Ctrl-C, which reaches it too, it may save before it ends."""
+    with subprocess.Popen(command) as process:
+        former = signal.signal(signal.SIGINT, signal.SIG_IGN)  # of this process alone
+        try:
+            return process.wait()
+        finally:
+            signal.signal(signal.SIGINT, former)
 
 
 def program_of(script: str) -> tuple[list[str], list[str]]:

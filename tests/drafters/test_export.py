@@ -78,16 +78,20 @@ def test_a_folder_is_uploaded_with_its_card_and_a_refusal_is_one_sentence(run, m
         def create_repo(self, name, exist_ok):
             asked.append((name, exist_ok))
 
-        def upload_folder(self, repo_id, folder_path):
-            asked.append(sorted(path.name for path in folder_path.iterdir()))
+        def upload_folder(self, repo_id, folder_path, allow_patterns):
+            asked.append(sorted(path.name for path in folder_path.iterdir() if path.name in allow_patterns))
             return f"https://huggingface.co/{repo_id}"
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
-    assert push(run / "drafter", "me/drafter", "a card") == "https://huggingface.co/me/drafter"
+    (run / "drafter" / ".env").write_text("a secret")  # what lies beside the drafter stays here
+    assert push(run / "drafter", "me/drafter", "written by Lantern") == "https://huggingface.co/me/drafter"
     assert asked == [("me/drafter", True), ["README.md", "config.json"]]
     monkeypatch.setattr(Api, "create_repo", lambda *_, **__: (_ for _ in ()).throw(OSError("401: log in first")))
     with pytest.raises(LanternError, match=r"push=me/drafter failed .401: log in first.; what was to be uploaded"):
-        push(run / "drafter", "me/drafter", "a card")
+        push(run / "drafter", "me/drafter", "written by Lantern")
+    (run / "README.md").write_text("of a project")
+    with pytest.raises(LanternError, match="not a card that was written here"):
+        push(run, "me/drafter", "written by Lantern")
 
 
 def test_an_artifact_of_weights_and_biases_is_a_drafters_folder(run, monkeypatch):

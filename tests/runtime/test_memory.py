@@ -123,6 +123,8 @@ def test_a_device_or_dtype_that_is_not_there_is_one_clear_error():
     """Catches a traceback out of the first product."""
     with pytest.raises(LanternError, match=r"device=cuda:99 is not there"):
         resolve_device("cuda:99")
+    with pytest.raises(LanternError, match=r"device=vulkan is not"):
+        resolve_device("vulkan")
     with pytest.raises(LanternError, match=r"dtype=float12 is unknown"):
         resolve_dtype("float12")
 

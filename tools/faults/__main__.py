@@ -20,7 +20,17 @@ from lantern.evaluation.rows import Row, append_rows, read_rows
 from lantern.identity import code_hash
 from lantern.runtime.files import read_object, replace_text
 from lantern.runtime.home import CHECKOUT
-from tools.faults.jobs import GROUP_SIZE, JOBS, POLL_S, SHARDS, Inputs, Running, log_of
+from tools.faults.jobs import (
+    GROUP_SIZE,
+    JOBS,
+    POLL_S,
+    SHARDS,
+    Inputs,
+    Running,
+    log_of,
+    marked_processes,
+    send,
+)
 from tools.faults.kinds import KINDS, Kind, Scene, can_mount, small_disk
 from tools.faults.work import Work, finished_work, made_twice, results
 from tools.markdown import table_lines
@@ -129,6 +139,7 @@ class Study:
 
     def _new_folder(self, name: str) -> Path:
         folder = self.folder / "trials" / name
+        send(signal.SIGKILL, marked_processes(folder))  # of a study that was stopped
         while folder.is_mount():  # of a study that was killed
             subprocess.run(["umount", "--lazy", folder], check=True)
         shutil.rmtree(folder, ignore_errors=True)

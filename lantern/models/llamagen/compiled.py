@@ -82,6 +82,7 @@ def _prepare() -> None:
         get_cpp_compiler()
     except InvalidCxxCompiler as error:
         raise LanternError("compile=true needs a C++ compiler; install g++, or leave compile out") from error
+    # for the whole process: what else it compiles without gradients has its weights frozen, too
     inductor.freezing = True  # weights become constants, packed for the processor
     inductor.online_softmax = False  # NaN behind masks under AVX2, and no valid C++ without vector instructions
     torch._dynamo.config.recompile_limit = VARIANTS
