@@ -1,6 +1,10 @@
 """The demo: its commands compose in every size, and its summary ranks by lower bounds."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,3 +81,25 @@ def test_the_fastest_is_so_by_its_lower_bound():
     assert "δ = 0.4 on chain3, shipped drafter, speed-up 2.20 [1.90, 2.50]; price: output TV 0.21" in lines[3]
     unbounded = summary([AR, window("own", None, 9.0), window("shipped", 0.5, 0.6)], 60, "shipped", FOLDER)
     assert "shipped" in unbounded[1]
+
+
+CHILD = """
+import signal, sys, time
+def save(*_):
+    time.sleep(0.6)  # longer than subprocess.run would wait
+    sys.exit(7)
+signal.signal(signal.SIGINT, save)
+print("ready", flush=True)
+time.sleep(60)
+"""
+PARENT = "import sys; from lantern.runtime.home import run_program; print(run_program([sys.executable, '-c', sys.argv[1]]))"
+
+
+def test_a_stopped_training_saves_before_the_command_that_runs_it_ends():
+    """Catches a Ctrl-C after which the training is killed in the middle of its save."""
+    command = [sys.executable, "-c", PARENT, CHILD]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as running:
+        assert running.stdout.readline() == "ready\n"
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.stdout.read() == "7\n"
+    assert running.returncode == 0
