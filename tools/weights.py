@@ -77,7 +77,8 @@ def exported_by(settings: Sequence[str]) -> str:
 
 
 def keep(exported: Path, place: Path, halved: str | None = None) -> None:
-    """Copies exported weights, whole or not at all. halved: the start of the names of weights that are stored in half precision; None: of none."""
+    """Copies exported weights, whole or not at all. halved: the start of the names of weights that are stored in half
+    precision; None: of none."""
     partial = place.with_name(f".{place.name}")
     shutil.rmtree(partial, ignore_errors=True)  # of a command that was stopped while copying
     shutil.copytree(exported, partial)

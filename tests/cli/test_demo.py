@@ -92,7 +92,9 @@ signal.signal(signal.SIGINT, save)
 print("ready", flush=True)
 time.sleep(60)
 """
-PARENT = "import sys; from lantern.runtime.home import run_program; print(run_program([sys.executable, '-c', sys.argv[1]]))"
+PARENT = (
+    "import sys; from lantern.runtime.home import run_program; print(run_program([sys.executable, '-c', sys.argv[1]]))"
+)
 
 
 def test_a_stopped_training_saves_before_the_command_that_runs_it_ends():

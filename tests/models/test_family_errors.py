@@ -156,10 +156,10 @@ def test_lists_of_words_that_are_not_there_or_no_lists_are_one_clear_error(loade
 @pytest.mark.parametrize("family", [FAMILIES["emu35"]], ids=str)
 def test_codes_beyond_the_vocabulary_and_a_prefix_without_room_are_one_clear_error(loaded):
     """Catches a slice of fewer codes, and an unconditional prompt that does not fit."""
-    for name, value in (("num_codes", 25), ("prefix_len", 15)):
+    for name, value, remedy in (("num_codes", 25, "num_codes and model"), ("prefix_len", 15, "prefix_len=")):
         cfg = config(loaded.family, loaded.folder)
         cfg.model[name] = value
-        with pytest.raises(LanternError, match=r"give model\.num_codes, model\.geometry\.vocab_size and"):
+        with pytest.raises(LanternError, match=rf"give model\.{remedy}"):
             instantiate_model(cfg)
 
 

@@ -203,7 +203,7 @@ def test_a_table_says_what_would_mislead(docs):
     label, settings = "`jacobi`", table.settings("`jacobi`")
     rows = [row() | {"label": "plain", "settings": table.settings("plain"), "warnings": "wide"}]
     text = render(table, [*rows, row() | slow | {"label": label, "settings": settings}], "page.md")
-    assert "| plain (2) | 2.09 [1.94, 2.27] | 1.50 | 3.5 |" in text.replace("plain (1)", "plain (2)")
+    assert "| plain (2) | 2.09 [1.94, 2.27] | 1.00 | 3.5 |" in text.replace("plain (1)", "plain (2)")
     assert "| 0.10 [0.05, 0.20] | 0.02" in text
     assert "0.26 to 0.51 s an image" in text
     assert "200 positions" in text
