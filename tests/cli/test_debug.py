@@ -47,11 +47,19 @@ def test_a_training_can_be_tried_for_one_step_overfitted_and_profiled(place):
     tried = train(place, "tried", "+debug=fast_dev_run")
     assert not list(tried.glob("checkpoints/*"))
     assert not (tried / "metrics.csv").exists()
-    train(place, "tokenizer", "+debug=fast_dev_run", "task=tokenizer")
     few = train(place, "few", "+debug=overfit", "trainer.max_steps=12", "trainer.val_check_interval=6")
     assert (few / "drafter" / "model.safetensors").is_file()
     profiled = train(place, "profiled", "+debug=profiler", "trainer.max_steps=3", "trainer.val_check_interval=3")
     assert "run_training_batch" in (profiled / "fit-profile.txt").read_text()
+
+
+@pytest.mark.full
+def test_a_tokenizer_whose_codes_begin_later_can_be_tried_for_one_step(tmp_path):
+    """Catches a refusal of too few steps, which no setting could help."""
+    sizes = ["rendered.num_train=64", "rendered.num_validation=8", "logger=csv", f"hydra.run.dir={tmp_path}"]
+    command = [sys.executable, str(ROOT / "train.py"), "task=tokenizer", "+debug=fast_dev_run", *sizes]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_few_images_are_the_first_ones_at_every_step():
