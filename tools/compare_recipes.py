@@ -11,6 +11,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from lantern.cli.demo import run_command
+from lantern.drafters.export import metrics_files
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, is_baseline, read_summary
 from lantern.models.checkpoints import load_weights, weights_file
@@ -44,9 +45,8 @@ def decode(folder: Path, settings: Sequence[str]) -> None:
 
 def validations(folder: Path) -> list[dict[str, float]]:
     """The validations of a run, by step. Where it was killed and resumed, those of the later part count."""
-    earlier = sorted(folder.glob("metrics-*.csv"), key=lambda path: int(path.stem.rpartition("-")[2]))
     lines: list[dict[str, float]] = []
-    for path in [*earlier, folder / "metrics.csv"]:
+    for path in metrics_files(folder):
         if new := list(_read_validations(path)):
             lines = [line for line in lines if line["step"] < new[0]["step"]] + new
     return lines

@@ -105,10 +105,11 @@ def _caption(file: Path, lines: Lines, classes: dict[str, int], num_classes: int
     """The caption of an image and its problem. For a model of classes its folder's class, unless its own caption is the
     number of one."""
     caption, problem = _own_caption(file, lines)
-    is_class = bool(caption) and not class_problem(caption, num_classes)
-    if num_classes and not problem and not is_class and (number := classes.get(file.parent.name)) is not None:
-        return str(number), ""
-    return caption, problem or class_problem(caption, num_classes)
+    if problem or not num_classes:
+        return caption, problem
+    problem, number = class_problem(caption, num_classes), classes.get(file.parent.name)
+    is_class = caption and not problem
+    return (caption, problem) if is_class or number is None else (str(number), "")
 
 
 def _own_caption(file: Path, lines: Lines) -> tuple[str, str]:

@@ -155,13 +155,18 @@ def push(folder: Path, repository: str, card: str) -> str:
         ) from error
 
 
+def metrics_files(run: Path) -> list[Path]:
+    """The metrics-N.csv of a run's earlier starts, in their order, then metrics.csv, as far as they are there."""
+    earlier = [path for path in run.glob("metrics-*.csv") if path.stem.rpartition("-")[2].isdecimal()]
+    earlier.sort(key=lambda path: int(path.stem.rpartition("-")[2]))
+    return [path for path in (*earlier, run / "metrics.csv") if path.is_file()]
+
+
 def last_validation(run: Path) -> dict[str, float]:
     """The figures val/… of the last row of a run's metrics.csv that has any; of an earlier start's metrics-N.csv where
     the last one had nothing left to train."""
-    earlier = [path for path in run.glob("metrics-*.csv") if path.stem.rpartition("-")[2].isdecimal()]
-    earlier.sort(key=lambda path: int(path.stem.rpartition("-")[2]))
     rows: list[dict[str, str]] = []
-    for path in filter(Path.is_file, [*earlier, run / "metrics.csv"]):
+    for path in metrics_files(run):
         with path.open(newline="") as file:
             rows += csv.DictReader(file)
     figures = [{name: float(value) for name, value in row.items() if name.startswith("val/") and value} for row in rows]

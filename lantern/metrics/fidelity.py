@@ -137,9 +137,10 @@ class Fidelity(Metric):
 
     def prepare(self, prompts: Sequence[str]) -> None:
         _check_number(len(prompts), "images")  # before real ones are read
-        width, features = (real := self._real(prompts)).width, real.features
-        _check_number(MIN_IMAGES if features is None else len(features), "real images")
-        size, what = COPIES * 4 * width * len(prompts), f"{width} features of each of {len(prompts)} images"
+        real = self._real(prompts)
+        if real.features is not None:
+            _check_number(len(real.features), "real images")
+        size, what = COPIES * 4 * real.width * len(prompts), f"{real.width} features of each of {len(prompts)} images"
         check_main_memory(size, what, "give a smaller quality.num_images")
 
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
