@@ -10,7 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from support.configs import composed
 from support.paths import CONF, ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += [ROOT / "data" / "weights" / "README.md"]
 PARAMS = [page if page.name == "README.md" else pytest.param(page, marks=pytest.mark.full) for page in PAGES]
 COMMAND = re.compile(
@@ -121,7 +121,9 @@ def test_every_link_picture_and_file_exists(page):
 
 def test_every_speed_up_in_the_readme_is_a_measured_one():
     """Catches a figure of the readme that was left behind when its row was measured again."""
-    measured = "".join((ROOT / "docs" / name).read_text() for name in ("results.md", "field.md", "gpu.md", "worlds.md"))
+    measured = "".join(
+        (ROOT / "docs" / "lab" / f"{name}.md").read_text() for name in ("results", "field", "gpu", "worlds")
+    )
     figures = re.findall(r"\d\.\d\d \[\d\.\d\d, \d\.\d\d\]", (ROOT / "README.md").read_text())
     assert figures
     assert [figure for figure in figures if figure not in measured] == []
@@ -129,11 +131,11 @@ def test_every_speed_up_in_the_readme_is_a_measured_one():
 
 def test_every_figure_of_a_negative_result_is_on_the_page_it_links():
     """Catches a figure that was left behind when its row was measured again."""
-    items = re.findall(r"^- (.*(?:\n  .*)*)", (ROOT / "docs" / "negative.md").read_text(), re.MULTILINE)
+    items = re.findall(r"^- (.*(?:\n  .*)*)", (ROOT / "docs" / "lab" / "negative.md").read_text(), re.MULTILINE)
     assert items
     for item in items:
-        for text, page in re.findall(r"(.*?)\]\((\w+\.md)\)", item, re.DOTALL):
-            measured = (ROOT / "docs" / page).read_text()
+        for text, page in re.findall(r"(.*?)\]\(([\w/.]+\.md)\)", item, re.DOTALL):
+            measured = (ROOT / "docs" / "lab" / page).read_text()
             figures = re.findall(r"\d\.\d\d \[\d\.\d\d, \d\.\d\d\]|\d+\.\d+", text)
             assert [figure for figure in figures if figure not in measured] == [], text
 

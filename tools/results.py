@@ -347,7 +347,7 @@ def main(names: Sequence[str]) -> None:
             raise LanternError(f"table {name} is unknown; give some of {', '.join(tables)}")
         measure(tables[name], docs, CHECKOUT / "runs" / "results", evaluate)
         write_pages(tables[name], docs)
-    write_block(docs / "field.md", "board", render_board(tables, docs))
+    write_block(docs / "lab" / "field.md", "board", render_board(tables, docs))
 
 
 if __name__ == "__main__":
