@@ -1,4 +1,4 @@
-"""The package's structure: the direction of imports, and unique file names."""
+"""The package's structure: its size, the direction of imports, and unique file names."""
 
 import ast
 from collections import Counter
@@ -58,6 +58,13 @@ SAME_NAME = {
 }
 
 
+BUDGETS = {  # the most; last changed on 2026-11-28. Who raises one says in the CHANGELOG what entered and what left
+    "lines of lantern/": 26_500,
+    "lines of tests/": 27_500,
+    "words of the manual, docs/*.md": 13_500,
+}
+
+
 def imports_of(source: str) -> Iterator[str]:
     """The modules of this package that a module imports."""
     for node in ast.walk(ast.parse(source)):
@@ -112,3 +119,14 @@ def test_an_upward_or_sideways_import_is_found(module, line):
 def test_file_names_are_unique():
     counts = Counter(path.name for path in sources())
     assert {name for name, count in counts.items() if count > 1} <= SAME_NAME
+
+
+def test_the_project_stays_within_its_budgets():
+    """Catches growth that nobody decided on: CONTRIBUTING says what may enter."""
+    lines = {
+        name: sum(len(path.read_text().splitlines()) for path in (ROOT / name).rglob("*.py"))
+        for name in ("lantern", "tests")
+    }
+    words = sum(len(path.read_text().split()) for path in (ROOT / "docs").glob("*.md"))
+    sizes = dict(zip(BUDGETS, (lines["lantern"], lines["tests"], words), strict=True))
+    assert {name: size for name, size in sizes.items() if size > BUDGETS[name]} == {}
