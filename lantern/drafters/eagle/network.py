@@ -85,8 +85,6 @@ class EagleNetwork(nn.Module):
     norm before attention.
     """
 
-    chain = None  # each pass reads the token before it
-
     def __init__(
         self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None,
         layers: Sequence[int] = (), adds_layers: bool = False, normed: bool = False,
@@ -112,6 +110,10 @@ class EagleNetwork(nn.Module):
     def entrances(self) -> list[nn.Linear]:
         """The linear maps of [embedding; feature]: the one of all depths."""
         return [self.fc]
+
+    def correct(self, embeddings: Tensor, before: Tensor, predicted: Tensor) -> Tensor:  # [..., D] each
+        """`predicted`, since each pass has read the token before it; see ParallelNetwork."""
+        return predicted
 
     def forward(
         self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
@@ -190,6 +192,10 @@ class ParallelNetwork(nn.Module):
     def entrances(self) -> list[nn.Linear]:
         """The linear maps of the levels, level 0's first."""
         return [self.fc, *self.ahead]
+
+    def correct(self, embeddings: Tensor, before: Tensor, predicted: Tensor) -> Tensor:  # [..., D] each
+        """A level's guided prediction, corrected by its drafted tokens and the corrected features before them."""
+        return self.chain(embeddings, before, predicted)
 
     def forward(
         self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,

@@ -124,9 +124,8 @@ class DrafterTask(pl.LightningModule):
         drafted: list[Tensor] = []
         for d, outputs in enumerate([passes[0][:, at], *passes[1:]]):
             rows = self._guide(outputs)
-            if d and self.network.chain:
-                rows = self.network.chain(pairs.embeddings[:: self.target.guidance, at + d], drafted[-1], rows)
-            drafted.append(rows)
+            tokens = pairs.embeddings[:: self.target.guidance, at + d]
+            drafted.append(self.network.correct(tokens, drafted[-1], rows) if d else rows)
         losses, alphas = site_losses(torch.stack(drafted), laws, recipe.loss)
         loss = recipe.objective(losses, alphas)
         if recipe.feature_weight:
@@ -185,11 +184,11 @@ class DrafterTask(pl.LightningModule):
         pairs = self._pairs(batch)
         laws = self._laws(pairs, seeds)
         drafted: list[Tensor] = []
+        tokens = pairs.embeddings[:: self.target.guidance, self.target.prefix_len - 1 :]
         for outputs in self._passes(pairs, self.validation_depth):
             rows = self._guide_image(outputs)
-            if drafted and self.network.chain:
-                tokens = pairs.embeddings[:: self.target.guidance, self.target.prefix_len - 1 :]
-                rows = self.network.chain(tokens, F.pad(drafted[-1][:, :-1], (0, 0, 1, 0)), rows)
+            if drafted:
+                rows = self.network.correct(tokens, F.pad(drafted[-1][:, :-1], (0, 0, 1, 0)), rows)
             drafted.append(rows)
         by_image = [laws.compare(drafted, slice(i, i + 1)) for i in range(len(seeds))]  # all laws at once are large
         certainty, alphas, agreements = (torch.cat(parts, dim=-2) for parts in zip(*by_image, strict=True))
