@@ -17,14 +17,13 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from lantern.errors import CheckpointError, first_line
-from lantern.identity import INT8, files_hash, state_hash
+from lantern.identity import INT8, sampled_hash
 from lantern.models.checkpoints import check_finite, check_fit, note_weights, num_parameters, read_weights
 from lantern.models.hf.layers import round_layers
 from lantern.models.hub import MODEL_FILES, find_folder, is_complete
 from lantern.runtime.files import parse_json
 from lantern.runtime.hardware import resolve_device, resolve_dtype, split_int8
 
-WEIGHTS = ("*.safetensors", "*.bin")
 COMMON = PreTrainedConfig().to_dict().keys() - {"model_type"}  # of all families, such as architectures and dtype
 WITHOUT_EFFECT = re.compile(  # on a pass: names in a config, besides COMMON
     r"token_id$|dropout|^initializer|^use_cache$|^max_position|^vocabulary_map$|parallel_size$|^pretraining_tp$|decoder"
@@ -51,9 +50,7 @@ def wrap_loaded(model: PreTrainedModel, processor: object) -> Pretrained:
     copied = deepcopy(model, shared)
     for module in copied.modules():
         module.is_shared = True  # no projections are fused, which would need a second copy of them
-    folder = Path(str(model.name_or_path))
-    made_of = folder_hash(folder) if any(folder.glob("*.safetensors")) else state_hash(model)
-    return Pretrained(copied.eval(), text, made_of)
+    return Pretrained(copied.eval(), text, "")
 
 
 def load_pretrained(
@@ -70,7 +67,7 @@ def load_pretrained(
     if isinstance(checkpoint, Pretrained):
         if not isinstance(checkpoint.model, family):
             raise CheckpointError(f"{type(checkpoint.model).__name__} is no {family.__name__}; give its own name=…")
-        return checkpoint
+        return checkpoint._replace(weights_hash=model_hash(checkpoint.model, tuple(ignored)))
     torch_device = resolve_device(device)
     is_int8, rest = split_int8(dtype)
     torch_dtype = resolve_dtype(rest, torch_device)
@@ -93,7 +90,7 @@ def load_pretrained(
         _spread_over_heads(model, report, folder, re.compile(per_head))
     _check(report, folder, setting, tuple(ignored))
     check_finite(dict(model.named_parameters()), folder)
-    text, made_of = (read_text or load_text_tokenizer)(words), folder_hash(folder)
+    text, made_of = (read_text or load_text_tokenizer)(words), model_hash(model, tuple(ignored))
     if is_int8:  # before it moves: a GPU need not hold it whole
         round_layers(model)
         made_of += INT8
@@ -166,9 +163,11 @@ def load_text_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
         ) from error
 
 
-def folder_hash(folder: str | Path) -> str:
-    """The hash of a folder's weights files, in the order of their names."""
-    return files_hash(sorted(path for pattern in WEIGHTS for path in Path(folder).glob(pattern)))
+def model_hash(model: nn.Module, ignored: tuple[str, ...]) -> str:
+    """sampled_hash of what a model computes with: its weights and, not in its files, the angles of its positions.
+    ignored: prefixes of parts that no image passes through."""
+    weights = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+    return sampled_hash({name: weight for name, weight in weights.items() if not name.startswith(ignored)})
 
 
 def _check_config(folder: Path, config: PreTrainedConfig, setting: str, ignored: tuple[str, ...]) -> None:
