@@ -15,7 +15,7 @@ PAGES += [ROOT / "data" / "weights" / "README.md"]
 PARAMS = [page if page.name == "README.md" else pytest.param(page, marks=pytest.mark.full) for page in PAGES]
 COMMAND = re.compile(
     r"(?:python (?:-m lantern\.)?|lantern-|torchrun (?:--\S+ )+)"
-    r"(train|evaluate|export|judge|contact)(?:\.py)?(?= |$)(.*)"
+    r"(train|evaluate|export|score|contact)(?:\.py)?(?= |$)(.*)"
 )
 SETTING = re.compile(r"[+~]{0,2}[a-z][\w./@]*=[^\s=]\S*")
 FLAGS = {"-m", "--multirun", "--help"}
@@ -84,7 +84,7 @@ def test_every_command_composes(page):
 def test_every_setting_in_the_text_belongs_to_a_command(page):
     """Catches the same in inline code such as `+method=jacobi`; a setting may be of any of the commands."""
     settings = [code for code in code_of(page)[1] if all(map(SETTING.fullmatch, code.split()))]
-    assert [code for code in settings if all(errors_of(name, code) for name in ("evaluate", "train", "judge"))] == []
+    assert [code for code in settings if all(errors_of(name, code) for name in ("evaluate", "train", "score"))] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -36,7 +36,7 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "reporting",
     "experiments",
     "cli",
-    "judge",
+    "score",
     "training",
     "scenes",
     "streaming",

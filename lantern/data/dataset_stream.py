@@ -11,10 +11,10 @@ from typing import Any
 import fsspec
 import pyarrow
 
-from lantern.data.foreign import column_of
 from lantern.data.image_io import caption_keys, class_problem, try_caption
 from lantern.data.imagefolder import class_numbers, synsets
 from lantern.data.splits import IndexedImages, UnusableImageError, index_row
+from lantern.data.text_tables import column_of
 from lantern.errors import LanternError, first_line
 
 BATCH = 32  # rows in memory at once

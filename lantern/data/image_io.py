@@ -12,7 +12,7 @@ from string import punctuation, whitespace
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from lantern.data.foreign import is_text, printable
+from lantern.data.text_tables import is_text, printable
 from lantern.errors import LanternError, is_whole
 
 READ = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".jfif")

@@ -185,7 +185,7 @@ def _as_tensor(images: Iterable[np.ndarray], shapes: set[tuple[int, ...]]) -> Te
     if len(shapes) > 1:
         sizes = " and ".join(f"{width} x {height}" for height, width, _ in sorted(shapes)[:2])
         raise LanternError(
-            f"the images differ in size ({sizes}); make them one size, or let lantern.judge crop and resize them by "
+            f"the images differ in size ({sizes}); make them one size, or let lantern.score crop and resize them by "
             "size=256"
         )
     return torch.from_numpy(np.stack(listed)).permute(0, 3, 1, 2).float() / 255

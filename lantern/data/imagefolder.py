@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lantern.data.foreign import TABLES, Record, decode_text, printable, read_records
 from lantern.data.image_io import (
     READ,
     caption_in,
@@ -19,6 +18,7 @@ from lantern.data.image_io import (
     try_caption,
 )
 from lantern.data.splits import IndexedImages, are_splits, index_image, is_readable
+from lantern.data.text_tables import TABLES, Record, decode_text, printable, read_records
 from lantern.errors import LanternError
 from lantern.runtime.home import HOME
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from lantern.data.foreign import column_of
 from lantern.data.image_io import caption_keys, class_problem, try_caption
 from lantern.data.splits import IndexedImages, find_files, index_image, index_row, is_readable
+from lantern.data.text_tables import column_of
 from lantern.errors import LanternError, first_line
 
 SEPARATOR = "\0"  # between a file and its column in the index

@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from lantern.data.foreign import LINE_END, column_of, decode_text, is_text, read_records
+from lantern.data.text_tables import LINE_END, column_of, decode_text, is_text, read_records
 from lantern.errors import LanternError
 from lantern.noise import image_seed
 from lantern.runtime.files import is_file

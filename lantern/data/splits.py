@@ -14,8 +14,8 @@ import numpy as np
 from datasets import Dataset, Features, Value
 
 from lantern.data.cached_table import MakeRows, cache_key, cached_rows, expand_home
-from lantern.data.foreign import is_text, printable
 from lantern.data.image_io import NAMES_SHOWN, READ, load_image, problem_of
+from lantern.data.text_tables import is_text, printable
 from lantern.errors import LanternError, first_line
 from lantern.runtime.files import replace_text
 

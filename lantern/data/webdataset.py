@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from lantern.data.foreign import decode_text
 from lantern.data.image_io import (
     SUFFIXES,
     caption_in,
@@ -22,6 +21,7 @@ from lantern.data.image_io import (
     try_caption,
 )
 from lantern.data.splits import IndexedImages, find_files, index_image, index_row, is_readable
+from lantern.data.text_tables import decode_text
 from lantern.errors import LanternError
 
 HEAD = 2**16  # bytes; shards of one size that share them are compared in full

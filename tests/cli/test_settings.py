@@ -10,7 +10,7 @@ from support.paths import CONF
 from lantern.cli.settings import check_added, groups_of, help_page, register_help
 from lantern.errors import LanternError
 
-COMMANDS = ("evaluate", "train", "export", "judge", "contact")
+COMMANDS = ("evaluate", "train", "export", "score", "contact")
 LEFT_OUT = {"export": {"sampling"}}
 OF_A_TASK = {"features", "recipe", "select_by"}  # of which no task need choose any
 

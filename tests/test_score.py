@@ -1,4 +1,4 @@
-"""python -m lantern.judge, on images in files: the figures of the small-size path, and bounded memory."""
+"""python -m lantern.score, on images in files: the figures of the small-size path, and bounded memory."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from support.features import MeanColour
 from support.paths import ROOT
 
 from lantern.errors import LanternError
-from lantern.judge import figures, prompt_numbers, table
 from lantern.metrics.differences import Diversity, ImageDifference
 from lantern.metrics.fidelity import Fidelity, StoredReferences
+from lantern.score import figures, prompt_numbers, table
 
 SIDE, COUNT = 16, 24
 MEMORY = """
@@ -25,7 +25,7 @@ import resource, sys
 import numpy as np, torch
 from torch import nn
 from lantern.data.image_sets import open_images
-from lantern.judge import figures
+from lantern.score import figures
 from lantern.metrics.fidelity import Fidelity
 
 class Patches(nn.Module):
@@ -51,13 +51,13 @@ def save(folder: Path, seed: int, count: int = COUNT) -> Path:
 
 
 def run(*overrides: object) -> str:
-    command = [sys.executable, "-m", "lantern.judge", *map(str, overrides)]
+    command = [sys.executable, "-m", "lantern.score", *map(str, overrides)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_the_command_judges_a_folder_against_another(tmp_path):
+def test_the_command_scores_a_folder_against_another(tmp_path):
     """Catches references of the metric's yaml in place of the command's: their captions are scenes."""
     images, real = save(tmp_path / "made", 1), save(tmp_path / "real", 2)
     said = run(f"images={images}", f"references={real}", "metrics=[fidelity]", f"hydra.run.dir={tmp_path}/run")
@@ -67,7 +67,7 @@ def test_the_command_judges_a_folder_against_another(tmp_path):
     assert "frechet" in said
 
 
-def test_the_command_writes_a_layout_and_judges_nothing(tmp_path):
+def test_the_command_writes_a_layout_and_scores_nothing(tmp_path):
     prompts = tmp_path / "evaluation_metadata.jsonl"
     prompts.write_text("".join(json.dumps({"tag": "colors", "prompt": f"a {i}"}) + "\n" for i in range(COUNT // 4)))
     images = save(tmp_path / "made", 1)
@@ -95,7 +95,7 @@ def test_the_command_writes_a_layout_and_judges_nothing(tmp_path):
 def test_a_mistake_is_one_sentence(override, said, tmp_path, monkeypatch):
     images = save(tmp_path / "made", 1, 8)
     given = [f"images={images}", *override.split()] if not override.startswith("images=") else [override]
-    assert said in module_refusal(monkeypatch, "lantern.judge", *given, f"hydra.run.dir={tmp_path}/run")
+    assert said in module_refusal(monkeypatch, "lantern.score", *given, f"hydra.run.dir={tmp_path}/run")
 
 
 def test_images_belong_to_their_prompts_in_turn_or_one_prompt_after_another():

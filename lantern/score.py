@@ -1,4 +1,4 @@
-"""python -m lantern.judge: the figures of images that exist, of any tool, or their layout for a benchmark."""
+"""python -m lantern.score: the figures of images that exist, of any tool, or their layout for a benchmark."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,13 +20,13 @@ register_help()
 
 
 @without_hints
-@hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="judge")
+@hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="score")
 @in_one_sentence
-def judge(cfg: DictConfig) -> None:
+def score(cfg: DictConfig) -> None:
     """Prints the figures and writes them to results.json in the run folder; with layout=… writes the images there."""
     run = HydraConfig.get()
     folder = Path(run.runtime.output_dir)
-    check_added(cfg, run.overrides.task, run.runtime.choices, "judge")
+    check_added(cfg, run.overrides.task, run.runtime.choices, "score")
     if cfg.size is not None and (not is_whole(cfg.size) or cfg.size < 1):
         raise LanternError(f"size={cfg.size} is no number of pixels; give one, or null to leave images as they are")
     from lantern.data.image_sets import open_images, write_layout
@@ -36,7 +36,7 @@ def judge(cfg: DictConfig) -> None:
     prompts = _prompts(cfg, len(images))
     numbers = prompt_numbers(len(images), len(prompts), cfg.images_per_prompt)
     if bool(cfg.layout) != bool(cfg.to):
-        raise LanternError(f"layout={cfg.layout} and to={cfg.to}: give both, to write a layout, or neither, to judge")
+        raise LanternError(f"layout={cfg.layout} and to={cfg.to}: give both, to write a layout, or neither, to score")
     if cfg.layout:
         write_layout(cfg.layout, cfg.to, images, prompts, numbers)
         print(f"{len(images)} images written to {cfg.to}")
@@ -103,7 +103,7 @@ def _metrics(cfg: DictConfig) -> dict[str, object]:
     """Those chosen, with the references of the command in place of those in a metric's yaml."""
     chosen = {name: metric for name, metric in (cfg.get("metrics") or {}).items() if metric}
     if not chosen:
-        raise LanternError("metrics=[] judges nothing; give metrics such as 'metrics=[fidelity_inception]'")
+        raise LanternError("metrics=[] scores nothing; give metrics such as 'metrics=[fidelity_inception]'")
     comparing = [metric for metric in chosen.values() if "references" in metric]
     if cfg.references is not None:
         if not comparing:
@@ -117,4 +117,4 @@ def _metrics(cfg: DictConfig) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    judge()
+    score()
