@@ -29,7 +29,7 @@ from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.home import CONFIG_FOLDER, override
 from lantern.streaming import Progress, stream
 from lantern.tuning.auto import AutoTree, resolve_tree
-from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
+from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification, reader_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -92,7 +92,7 @@ class Model:
     @cached_property
     def prompts(self) -> list[str]:
         """Those that evaluate.py takes for it, with the settings that its conditioner is evaluated with."""
-        needed = getattr(getattr(self.target, "conditioner", None), "evaluate_with", ())
+        needed = reader_of(self.target).evaluate_with
         config = _compose([*needed, *self._overrides], self._own)
         return load_prompts(config.prompts, Path(config.paths.root) / "data" / "prompts")
 

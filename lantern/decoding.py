@@ -27,6 +27,7 @@ from lantern.types import (
     TreeTopology,
     Verdict,
     Verification,
+    WholeImageDrafter,
 )
 
 
@@ -53,7 +54,7 @@ class DecodingSetup:
 def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
     """Decodes the prompts to image tokens [B, L, ...], in their order; image i uses the noise stream seeds[i]. An
     image's tokens depend only on weights, prompt, seed and settings (in bfloat16 up to rounding)."""
-    if hasattr(setup.drafter, "decode"):  # it decodes whole images itself, like row_parallel.py
+    if isinstance(setup.drafter, WholeImageDrafter):
         return setup.drafter.decode(setup, prompts, seeds, batch_size)
     check_request(prompts, seeds, batch_size)
     batch = _Batch(setup, min(batch_size, len(prompts)))

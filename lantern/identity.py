@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from lantern.runtime.cores import usable_cores
 from lantern.runtime.files import replace_text
 from lantern.runtime.hardware import vector_instructions
-from lantern.types import Target
+from lantern.types import Target, reader_of
 
 DIGITS = 12  # older files hold 10 or 16 digits, of the same hashes
 BLOCK = 1 << 20  # bytes of a file read at once
@@ -225,7 +225,7 @@ def without_device_index(config: Any) -> Any:
 
 def target_hashes(target: Target) -> tuple[str, str | None]:
     """Hashes of a target's weights and, where it has weights of its own, of its text encoder's."""
-    return target.weights_hash, getattr(getattr(target, "conditioner", None), "weights_hash", None)
+    return target.weights_hash, reader_of(target).weights_hash
 
 
 def decoding_hashes(target: Target) -> dict[str, str | None]:
@@ -233,27 +233,6 @@ def decoding_hashes(target: Target) -> dict[str, str | None]:
     another file."""
     weights, encoder = target_hashes(target)
     return {"target": weights, "text encoder": encoder, "codebook": tensor_hash(target.codebook)}
-
-
-def reading_hash(target: Target, caption: str) -> str:
-    """A hash of what target_hashes leave out: how the target reads captions, by one example, its code where it is the
-    user's, and the sizes of its weights, since random ones have no hash."""
-    body = getattr(target, "transformer", nn.Module())  # which, like a prefix, not every target has
-    sizes = [list(weight.shape) for weight in (target.embed_weight, *body.parameters(), *body.buffers())]
-    conditioner = getattr(target, "conditioner", None)  # which may be a function, or one that reads its results
-    while hasattr(conditioner, "encoder"):
-        conditioner = conditioner.encoder
-    parts = target, body, conditioner
-    code = user_code([{"_target_": f"{part.__module__}.{type(part).__name__}"} for part in parts if part is not None])
-    read: list[object] = [sizes, getattr(target, "prefix_len", None), *([code] if code else [])]
-    if hasattr(target, "prompts"):
-        read += target.prompts([caption])  # token ids
-    elif hasattr(target, "conditioner"):
-        condition, visible = target.conditioner([caption])
-        read += [list(condition.shape), str(condition.dtype), visible.tolist()]
-        if not target_hashes(target)[1]:  # an encoder's values differ in their last bits between machines and batches
-            read.append(tensor_hash(condition))
-    return digest(read)
 
 
 def protocol(target: Target, prompts: Sequence[str], config: Mapping[str, Any]) -> dict[str, object]:

@@ -17,11 +17,19 @@ from lantern.errors import LanternError, unknown_setting
 from lantern.identity import INT8, module_hash
 from lantern.runtime.files import read_object
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, TreeLabel, TreePolicy, Verification
+from lantern.types import (
+    AcceptanceRule,
+    Drafter,
+    Generation,
+    Round,
+    Target,
+    TreeLabel,
+    TreePolicy,
+    Verification,
+    abilities_of,
+)
 from lantern.verification import Ratio, SharedLaw, SharedNoise
 from lantern.verification.block import Block
-from lantern.verification.longest_path import LongestPath
-from lantern.verification.runs import Runs
 from lantern.verification.traversal import Traversal
 
 # Tests show, by enumeration, token by token or by moments, that with these parts the output law is the target's:
@@ -164,7 +172,7 @@ def pipelines(
             f"{type(rule).__name__} is no AcceptanceRule of lantern/types.py; give it {', '.join(absent)}"
         )
     verifier: Verification = bind_missing(verification, rule=rule, sampling=sampling, target=target)
-    if sampling.is_greedy and isinstance(verifier, Ratio | Block | Traversal | LongestPath | Runs):
+    if sampling.is_greedy and abilities_of(verifier).tosses_coins:
         raise LanternError(
             f"verification={verifier.name} tosses coins, temperature=0 has none; use verification=shared_noise"
         )

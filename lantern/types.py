@@ -2,10 +2,10 @@
 B images, R guidance rows (1, or 2 = conditional, unconditional), N tree nodes, V codebook size, D feature width,
 L image tokens, C code dimension, K neighbours, P prefix tokens, A path slots. p is the target law, q the draft law."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -207,6 +207,34 @@ class Target(Protocol):
     def decode(self, tokens: Tensor) -> Tensor: ...  # [B, L] -> images [B, 3, H, W] in [0, 1]
 
 
+@runtime_checkable
+class PromptReader(Protocol):
+    """What is known of how a target reads prompts. A target states it in `reads`, or else reads AnyText."""
+
+    weights_hash: str | None  # of a text encoder with weights of its own
+    reads_any_text: bool
+    words: Collection[str]  # of a closed vocabulary
+    evaluate_with: Sequence[str]  # settings of evaluate.py that replace its default prompts and metrics
+
+    def check(self, captions: Iterable[str]) -> None: ...  # LanternError for captions that are not read
+
+
+class AnyText:
+    """Implements PromptReader for what reads every text, without an encoder of its own."""
+
+    weights_hash: str | None = None
+    reads_any_text = True
+    words: Collection[str] = ()
+    evaluate_with: Sequence[str] = ()
+
+    def check(self, captions: Iterable[str]) -> None:
+        """Every caption is read."""
+
+
+def reader_of(target: object) -> PromptReader:
+    return getattr(target, "reads", AnyText())
+
+
 class TreeLabel(NamedTuple):
     """Names a drafter's drafts in result rows if it has no TreePolicy; kind: their family, of one name or more."""
 
@@ -232,6 +260,15 @@ class Drafter(Protocol):
     ) -> DraftTree: ...  # tokens_left [B], on the host
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None: ...
     def keep(self, rows: Tensor) -> None: ...
+
+
+@runtime_checkable
+class WholeImageDrafter(Protocol):
+    """A drafter that decodes whole images by a loop of its own, and has no rounds of trees."""
+
+    def decode(
+        self, setup: Any, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1
+    ) -> "Generation": ...  # as lantern.decoding.generate, whose DecodingSetup it gets
 
 
 class Expand(Protocol):
@@ -266,8 +303,17 @@ class Proposals(Protocol):
     def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor: ...
 
 
+class Abilities(NamedTuple):
+    """What a verification can do. The defaults hold for one that states nothing: they promise nothing."""
+
+    tosses_coins: bool = True  # it cannot decode at temperature 0
+    law_is_of_its_node: bool = False  # judges a node's children in order, each by the rule's own chance
+    picks_by_noise: bool = False  # commits the code that the target's noise picks, argmax(log r + G) for some law r
+
+
 class Verification(Protocol):
-    """Walks a tree. One object for every rule and every tree."""
+    """Walks a tree. One object for every rule and every tree. It may state its `abilities`, `lossless = False` where it
+    changes the law under every rule, and the verification of plain decoding by a method `plain`."""
 
     name: str
 
@@ -277,6 +323,10 @@ class Verification(Protocol):
     def proposals(self) -> Callable[[Noise], Proposals]: ...
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict: ...
+
+
+def abilities_of(verification: object) -> Abilities:
+    return getattr(verification, "abilities", Abilities())
 
 
 class Round(NamedTuple):

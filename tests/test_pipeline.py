@@ -34,6 +34,7 @@ from lantern.trees.static import StaticTree, chain
 from lantern.verification import Ratio, SharedLaw, SharedNoise, choose_by_rule, choose_published, choose_shared_noise
 from lantern.verification.block import Block
 from lantern.verification.longest_path import LongestPath
+from lantern.verification.ratio import RatioProposals
 from lantern.verification.runs import Runs
 from lantern.verification.traversal import Traversal
 
@@ -160,11 +161,21 @@ def test_a_rules_further_parameters_are_described_by_their_config_names():
     assert run_name(joined(Synthetic([0.7, 0.6])).describe()) == "tiny/synthetic/small/0.7 0.6"
 
 
-COINS = [Ratio(), Block(), Traversal(), LongestPath(), Runs(0.8)]
+class Strangers:
+    """A verification of a user, which tosses coins and does not say so."""
+
+    name, head_s, proposals = "shared_noise", 0.0, RatioProposals
+
+    def __call__(self, tree, probs, rule, noise):
+        return Ratio()(tree, probs, rule, noise)
+
+
+COINS = [Ratio(), Block(), Traversal(), LongestPath(), Runs(0.8), Strangers()]
 
 
 @pytest.mark.parametrize("verification", COINS, ids=lambda verification: verification.name)
 def test_coins_in_greedy_decoding_are_one_clear_error(verification):
+    """Catches a list of classes that toss coins, on which a stranger's is not."""
     with pytest.raises(LanternError, match="use verification=shared_noise"):
         joined(verification=verification, sampling=Sampling(temperature=0))
 

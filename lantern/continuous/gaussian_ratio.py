@@ -11,13 +11,14 @@ from lantern.continuous.gaussian_shared import GaussianShared
 from lantern.continuous.latent_sampling import gaussian, verdict_on_chain
 from lantern.errors import LanternError
 from lantern.noise import Noise
-from lantern.types import AcceptanceRule, DraftTree, Verdict
+from lantern.types import Abilities, AcceptanceRule, DraftTree, Verdict
 
 
 class GaussianRatio(GaussianShared):
     """Implements lantern.types.Verification for the exact rule and chains."""
 
     name = "gaussian_ratio"
+    abilities = Abilities()
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs: conditions [B, N, R D]."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from lantern.continuous.latent_sampling import LatentProposals, TokenHead, gaussian, verdict_on_chain
 from lantern.errors import LanternError
 from lantern.noise import Noise
-from lantern.types import AcceptanceRule, DraftTree, Site, Target, Verdict
+from lantern.types import Abilities, AcceptanceRule, DraftTree, Site, Target, Verdict
 
 
 class Tolerance:
@@ -45,6 +45,7 @@ class GaussianShared:
 
     name = "gaussian_shared"
     proposals = LatentProposals
+    abilities = Abilities(tosses_coins=False)
 
     def __init__(self, target: Target) -> None:
         self.head = TokenHead(target)

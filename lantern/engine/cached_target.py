@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lantern.engine.cache import KVCache, ReusableCache
 from lantern.engine.graphs import CudaRecorder, EagerPasses, PassGraphs
+from lantern.identity import digest, user_code
 
 
 class ImageTokenizer(Protocol):
@@ -21,7 +22,8 @@ class ImageTokenizer(Protocol):
 
 class CachedTarget:
     """The part of lantern.types.Target that does not depend on the transformer. Subclasses define `codebook`,
-    `embed_weight`, `transformer`, `prefix_len`, `num_tokens`, `_slot_bytes`, `_slots` and `_weight_bytes`."""
+    `embed_weight`, `transformer`, `prefix_len`, `num_tokens`, `_read_example`, `_slot_bytes`, `_slots` and
+    `_weight_bytes`."""
 
     def __init__(self, tokenizer: ImageTokenizer, cfg_scale: float, weights_hash: str, device: torch.device) -> None:
         self.tokenizer, self.weights_hash = tokenizer, weights_hash
@@ -77,6 +79,14 @@ class CachedTarget:
     def release(self) -> None:
         self._caches.release()  # and those of drafters
         self.passes.clear()
+
+    def reading_hash(self, caption: str) -> str:
+        """A hash of what weights_hash leaves out: how the target reads captions, by one example, its code where it is
+        the user's, and the sizes of its weights, since random ones have no hash."""
+        body, (reader, read) = self.transformer, self._read_example(caption)
+        sizes = [list(weight.shape) for weight in (self.embed_weight, *body.parameters(), *body.buffers())]
+        code = user_code([{"_target_": f"{part.__module__}.{type(part).__name__}"} for part in (self, body, *reader)])
+        return digest([sizes, self.prefix_len, *([code] if code else []), *read])
 
     def empty_tokens(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.long, device=self.codebook.device)

@@ -16,7 +16,7 @@ from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.runtime.cores import CpuContention
 from lantern.streaming import Progress, stream
-from lantern.types import Target
+from lantern.types import Target, reader_of
 
 Event = dict[str, object]
 MOST_CHARACTERS = 1000
@@ -94,7 +94,7 @@ class Comparison:
             "model": self.name,
             "grid": target.grid,
             "examples": self.model.prompts[:NUM_EXAMPLES],
-            "words": list(getattr(getattr(target, "conditioner", None), "words", ())),
+            "words": list(reader_of(target).words),
         }
 
     def _pipeline(self, name: str) -> Pipeline:

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.neighbours import distances, nearest
+from lantern.acceptance.relaxed import Relaxation
 from lantern.metrics.intervals import clustered_mean
 from lantern.metrics.visits import Visit, VisitedPositions, committed_law, record_visits
 from lantern.noise import Noise, Purpose, gumbel_argmax, image_seed
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, RoundReader, Target, TreeTopology, Verdict, Verification
-from lantern.verification.ratio import Ratio
+from lantern.types import AcceptanceRule, RoundReader, Target, TreeTopology, Verdict, Verification, abilities_of
 
 RANKS = 256  # of neighbours that mass is moved to; the rest is moved to any code
 ROWS_AT_ONCE = 1024  # of a table of distances
@@ -81,7 +81,7 @@ class OutputTV(VisitedPositions):
         if not self.num_positions or pipeline.sampling.is_greedy or _looks_ahead(pipeline):
             return {}
         prompts, seeds = list(prompts)[: self.num_images], list(seeds)[: self.num_images]
-        if pipeline.verification.name == "shared_noise":
+        if abilities_of(pipeline.verification).picks_by_noise:
             return _compare_picks(pipeline, prompts, seeds, batch_size)
         if not _is_of_its_node(pipeline):
             return _least(record_visits(pipeline, prompts, seeds, batch_size, only_roots=True))
@@ -126,7 +126,8 @@ class OutputTV(VisitedPositions):
 def _is_of_its_node(pipeline: Pipeline) -> bool:
     """Whether the law of a committed token follows from p, q and the children of its node."""
     draws_from_q = getattr(pipeline.drafter, "lossless", True)
-    return isinstance(pipeline.verification, Ratio) and draws_from_q and not isinstance(pipeline.rule, RoundReader)
+    is_of_it = abilities_of(pipeline.verification).law_is_of_its_node
+    return is_of_it and draws_from_q and not isinstance(pipeline.rule, RoundReader)
 
 
 def _least(visits: Sequence[Visit]) -> dict[str, object]:
@@ -216,6 +217,6 @@ def _bound_unseen(row: dict[str, object], found: np.ndarray, images: np.ndarray)
 
 
 def _looks_ahead(pipeline: Pipeline) -> bool:
-    if pipeline.verification.name != "shared_noise" or pipeline.rule.lossless:
+    if not abilities_of(pipeline.verification).picks_by_noise or pipeline.rule.lossless:
         return False
-    return hasattr(pipeline.rule, "relax") and pipeline.drafter.num_nodes > pipeline.drafter.depth + 1
+    return isinstance(pipeline.rule, Relaxation) and pipeline.drafter.num_nodes > pipeline.drafter.depth + 1

@@ -8,12 +8,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from lantern.acceptance.committed import judge_by_own_law
+from lantern.acceptance.committed import CommittedLaw
 from lantern.acceptance.exact import Exact
+from lantern.continuous.latent_sampling import LatentDrafter
 from lantern.errors import LanternError, is_whole
 from lantern.pipeline import Pipeline
-from lantern.types import PADDING, AcceptanceRule, Drafter, DraftTree, Forward, Proposals, Site, Verdict, Verification
-from lantern.verification.ratio import Ratio
+from lantern.types import (
+    PADDING,
+    AcceptanceRule,
+    Drafter,
+    DraftTree,
+    Forward,
+    Proposals,
+    Site,
+    Verdict,
+    Verification,
+    abilities_of,
+)
 
 TABLE_SIZE = 1 << 20  # entries of a table [rows, V] worked on at once, so that it stays in a cache
 
@@ -70,7 +81,7 @@ class RecordingDrafter:
         self.drafter, self.stride, self.only_roots = drafter, stride, only_roots
         self.name, self.tree, self.weights_hash = drafter.name, drafter.tree, drafter.weights_hash
         self.num_nodes, self.depth = drafter.num_nodes, drafter.depth
-        if hasattr(drafter, "sigma"):  # a LatentDrafter
+        if isinstance(drafter, LatentDrafter):
             self.sigma = drafter.sigma
         self.visits: list[Visit] = []
         self._count = self._admitted = 0
@@ -157,11 +168,11 @@ def committed_law(visit: Visit, rule: AcceptanceRule, verification: Verification
 
 def _law_of_first(visit: Visit, rule: AcceptanceRule, verification: Verification) -> Tensor | None:
     """The law [V] against which first children are judged; None if the rule has no single law for all of them."""
-    if type(verification) is not Ratio:
+    if not abilities_of(verification).law_is_of_its_node:
         return None
-    if type(rule) is Exact:
+    if type(rule) is Exact:  # a rule that is lossless at some settings has a `relax` of its own
         return visit.p
-    if getattr(type(rule), "judge", None) is judge_by_own_law:
+    if isinstance(rule, CommittedLaw):
         depth = torch.full((1,), visit.depth + 1, device=visit.p.device)
         return rule.law(visit.p[None], visit.q[None], depth)[0]
     return None

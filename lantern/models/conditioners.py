@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import FirstWarning, LanternError
+from lantern.types import AnyText
 
 SCENE_WORDS = (  # of the embedded scenes' captions: the default vocabulary
     "a", "on", "clouds", "wood", "marble", "grass", "sand", "water", "stone", "fabric", "sphere", "cube", "cone",
@@ -26,8 +27,10 @@ def _shown(words: Sequence[str]) -> str:
     return " ".join(words[:WORDS_SHOWN]) + (f" … ({len(words)} in all)" if len(words) > WORDS_SHOWN else "")
 
 
-class WordFeatures:
+class WordFeatures(AnyText):
     """One fixed unit-variance Gaussian vector per word, in place of T5 features; captions are padded on the left."""
+
+    reads_any_text = False
 
     def __init__(self, vocabulary: Sequence[str], dim: int, length: int, seed: int = 0) -> None:
         """dim: C; length: P, the most words of a caption that are read."""
@@ -78,9 +81,10 @@ class WordFeatures:
         return f"this model knows {words}; give prompts and captions of these words, or train a target (task=target)"
 
 
-class ClassLabels:
+class ClassLabels(AnyText):
     """Class numbers as prompts, for class-conditional models."""
 
+    reads_any_text = False
     evaluate_with = ("prompts=classes", "quality.num_images=0")  # the defaults are scene captions and their metrics
 
     def __init__(self, num_classes: int) -> None:

@@ -12,11 +12,12 @@ from lantern.errors import FirstWarning
 from lantern.models.checkpoints import RANDOM
 from lantern.models.conditioners import SCENE_WORDS, WordFeatures
 from lantern.models.hf.pretrained import load_pretrained
+from lantern.types import AnyText
 
 log = logging.getLogger(__name__)
 
 
-class T5Features(nn.Module):
+class T5Features(nn.Module, AnyText):
     """A Conditioner: prompts -> features [B, P, C], visible [B, P], false at pads."""
 
     def __init__(

@@ -60,7 +60,8 @@ class TargetTask(pl.LightningModule):
             "word_seed": word_seed,
             "tokens_hash": tokens_hash(images),
         }
-        self.transformer, self.conditioner = Transformer(**self.config["architecture"]), conditioner_of(self.config)
+        self.transformer = Transformer(**self.config["architecture"])
+        self.reads = self.conditioner = conditioner_of(self.config)
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
         self.caption_dropout, self.seed = caption_dropout, seed
         if start_from is None:
@@ -152,7 +153,8 @@ class ContinuousTargetTask(pl.LightningModule):
             "tokens_hash": tokens_hash(images), "base_hash": weights_hash(base),
             "trained_layers": trained_layers, "head": dict(head), "mean": mean, "std": std,
         }  # fmt: skip
-        self.conditioner, self.transformer = conditioner_of(config), transformer_of(self.config, codebook)
+        self.reads = self.conditioner = conditioner_of(config)
+        self.transformer = transformer_of(self.config, codebook)
         start_from_discrete(self.transformer, discrete)
         self.draws, self.lr, self.muon_lr, self.weight_decay = draws, lr, muon_lr, weight_decay
         self.caption_dropout, self.seed = caption_dropout, seed

@@ -20,7 +20,7 @@ from lantern.runtime.memory import check_memory
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
 from lantern.tuning.search import SHARES, best_tree
-from lantern.types import TreePolicy
+from lantern.types import TreePolicy, WholeImageDrafter
 
 CHOICE = "tree.json"
 WIDTH = 8  # children of a node of a dynamic tree, at most
@@ -168,7 +168,7 @@ class AutoTree:
         the verification does not judge this shape."""
         batch = Batch.cycle(self.prompts, self.batch_size, search_seed(0))
         if self.batch_size == 1:
-            if not hasattr(pipeline.drafter, "decode"):  # which has no rounds
+            if not isinstance(pipeline.drafter, WholeImageDrafter):
                 pipeline.first_rounds(batch.prompts, batch.seeds, 1)
             return 0.0
         if pipeline.target.passes.has_graphs:  # recorded when shapes are first met

@@ -7,7 +7,7 @@ from torch import Tensor
 from lantern.acceptance.relaxed import normalise
 from lantern.hashing import hash_counters
 from lantern.noise import Noise, Purpose
-from lantern.types import AcceptanceRule, DraftTree, Site, Verdict
+from lantern.types import Abilities, AcceptanceRule, DraftTree, Site, Verdict
 from lantern.verification.shared_noise import deepest
 
 AT_ONCE = 8  # drafts of a chain that a CPU judges together: more than are accepted as a rule
@@ -55,6 +55,7 @@ class Ratio:
     name = "ratio"
     head_s = 0.0
     proposals = RatioProposals
+    abilities = Abilities(law_is_of_its_node=True)
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Judges chains several drafts at a time. In other trees a CPU judges only the children

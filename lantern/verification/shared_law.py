@@ -32,6 +32,7 @@ class SharedLaw:
     name = "shared_noise"
     head_s = 0.0
     proposals = LawKeepingProposals
+    abilities = SharedNoise.abilities
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs p [B, N, V]."""

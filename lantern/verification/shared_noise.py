@@ -9,7 +9,7 @@ from torch import Tensor
 from lantern.acceptance.relaxed import Relaxation
 from lantern.errors import LanternError
 from lantern.noise import PICK_SPREAD, Noise, StoredPicks, gumbel_argmax, gumbel_topk
-from lantern.types import AcceptanceRule, DraftTree, Verdict
+from lantern.types import Abilities, AcceptanceRule, DraftTree, Verdict
 
 
 class GumbelScores:
@@ -61,6 +61,7 @@ class SharedNoise:
     name = "shared_noise"
     head_s = 0.0
     proposals = SharedProposals
+    abilities = Abilities(tosses_coins=False, picks_by_noise=True)
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Accepts the deepest path on which every child is its parent's pick; of equally deep

@@ -16,7 +16,7 @@ from lantern.reporting.page.pictures import shared_records
 
 CHANGES = {
     "codebook": lambda target, patch: patch.setattr(target, "codebook", torch.ones(8, 2)),
-    "encoder": lambda target, patch: setattr(target, "conditioner", SimpleNamespace(weights_hash="other")),
+    "encoder": lambda target, patch: setattr(target, "reads", SimpleNamespace(weights_hash="other")),
     "torch": lambda target, patch: patch.setattr(torch, "__version__", "0.1"),
 }
 

@@ -19,7 +19,7 @@ from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
 from lantern.types import DraftTree, Verdict
-from lantern.verification.ratio import Ratio, judge_all_nodes
+from lantern.verification.ratio import Ratio, RatioProposals, judge_all_nodes
 from lantern.verification.shared_noise import SharedNoise
 
 SIBLINGS = StaticTree([[0], [1], [0, 0]])
@@ -109,6 +109,16 @@ def test_under_shared_noise_the_share_of_other_picks_is_measured():
     relaxed = found(lambda codebook: Lantern(codebook, 10, 0.5))
     assert relaxed["code_distance"] > relaxed["output_tv"] / 2 > 0
     assert relaxed["output_tv_positions"] == 4 * 16
+
+
+def test_what_a_verification_is_called_does_not_say_how_it_is_measured():
+    """Catches a stranger's verification measured as if it picked by the target's noise, whose coins would then count as
+    tokens that differ."""
+    own = {"name": "shared_noise", "head_s": 0.0, "proposals": RatioProposals}
+    stranger = type("Stranger", (), {**own, "__call__": lambda _, *given: Ratio()(*given)})()
+    found = OutputTV(2, 8, 16).measure(pipeline(chain(3), Exact(), stranger), PROMPTS[:2], SEEDS[:2], 2)
+    assert "output_tv" not in found
+    assert "least_output_tv" in found
 
 
 @pytest.mark.parametrize(

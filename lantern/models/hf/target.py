@@ -240,6 +240,9 @@ class HuggingFaceTarget(CachedTarget):
             made = self.transformer(inputs_embeds=x, position_ids=positions, attention_mask=mask, **cache, **told)
         return with_layers(made.last_hidden_state, inputs, layers)
 
+    def _read_example(self, caption: str) -> tuple[list[object], list[object]]:
+        return [], [*self.prompts([caption])]  # token ids
+
     def _prefixes(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """-> ids [B R, P], padded on the left, and how many pads there are [B R]."""
         device, length = self.vocabulary.embed.device, self.prefix_len

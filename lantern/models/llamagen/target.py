@@ -11,13 +11,15 @@ from torch import Tensor, nn
 from lantern.engine.cache import TARGET_PASS, PrefillView, SlotView, TreeView, additive
 from lantern.engine.cached_target import CachedTarget, ImageTokenizer
 from lantern.engine.graphs import with_tensors
+from lantern.identity import tensor_hash
 from lantern.models.llamagen.fused import FusedTransformer, cache_dtype, linear, precise, rotary_table
 from lantern.models.llamagen.transformer import Transformer, causal_mask
-from lantern.types import DraftTree, Forward, Verdict
+from lantern.types import AnyText, DraftTree, Forward, PromptReader, Verdict
 
 
 class Conditioner(Protocol):
-    """Encodes prompts as the transformer's prefix embedding reads them."""
+    """Encodes prompts as the transformer's prefix embedding reads them. One that does not read any text, or has weights
+    of its own, is a lantern.types.PromptReader as well."""
 
     def __call__(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """-> condition [B, P, C] or labels [B], visible [B, P] false at pads."""
@@ -40,6 +42,10 @@ class LlamaGenTarget(CachedTarget):
 
     def _projection(self) -> Callable[[Tensor], Tensor]:  # [M, D] -> [M, V]
         return linear(self.transformer.output.weight)
+
+    @property
+    def reads(self) -> PromptReader:
+        return self.conditioner if isinstance(self.conditioner, PromptReader) else AnyText()
 
     @property
     def rotation(self) -> Tensor:  # [P + L, 2, Dh]
@@ -83,6 +89,15 @@ class LlamaGenTarget(CachedTarget):
         mask = additive(causal_mask(visible, model.prefix_len)[:, 0], cache.store.dtype)
         mask = mask.repeat_interleave(self.guidance, 0)
         return self._read(self.body(x, self.rotary[None, : model.prefix_len], mask, view, cache.layers), last=True)
+
+    def _read_example(self, caption: str) -> tuple[list[object], list[object]]:
+        """The encoder of captions, and JSON of what it makes of one."""
+        encoder, (condition, visible) = self.conditioner, self.conditioner([caption])
+        while hasattr(encoder, "encoder"):  # of one that reads its results from a table
+            encoder = encoder.encoder
+        # values of an encoder with weights differ in their last bits between machines and batches
+        values = [] if self.reads.weights_hash else [tensor_hash(condition)]
+        return [encoder], [list(condition.shape), str(condition.dtype), visible.tolist(), *values]
 
     def _prefixes(self, prompts: Sequence[str], device: torch.device) -> tuple[Tensor, Tensor]:
         """-> what the layers read in place of the prompts [B R, P, D], and where it is no pad [B, P]."""

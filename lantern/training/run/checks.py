@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from lantern.data.splits import Splits
 from lantern.errors import LanternError, is_number, is_whole, no_value
 from lantern.identity import digest
+from lantern.types import reader_of
 
 CAPTIONS = "training captions"  # key in the hashes of what a run has read
 
@@ -93,12 +94,12 @@ def check_architecture(start_from: str, wanted: Mapping[str, object], found: Map
 def check_captions(cfg: DictConfig, task: object, batches: pl.LightningDataModule) -> None:
     """Refuses captions of either split that the task's target does not read: words outside a closed vocabulary, or
     classes."""
-    conditioner = getattr(getattr(task, "target", task), "conditioner", None)
-    if not hasattr(conditioner, "check"):  # text encoders read everything
+    reader = reader_of(getattr(task, "target", task))
+    if reader.reads_any_text:
         return
     images = _images(cfg, batches)
     captions = {caption for name in ("train", "validation") for caption in images.split(name).captions}
-    conditioner.check(sorted(captions))
+    reader.check(sorted(captions))
 
 
 def data_hash(cfg: DictConfig, batches: pl.LightningDataModule) -> dict[str, str]:

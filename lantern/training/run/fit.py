@@ -20,6 +20,7 @@ from lantern.errors import LanternError
 from lantern.runtime.home import override, program_of
 from lantern.training.run.monitoring import TolerantWandbLogger
 from lantern.training.run.saved_state import whole_checkpoint
+from lantern.types import reader_of
 
 # overrides that evaluate.py needs again: target, sampling law, kind of drafter, paths
 FOR_EVALUATION = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|drafter=)")
@@ -83,8 +84,7 @@ def export(
         task.load_state_dict(state, strict=task.strict_loading)
     elif best:
         print(f"{best}, the best weights, is torn or gone; the last ones are exported")
-    conditioner = getattr(getattr(task, "target", None), "conditioner", None)
-    needed = list(getattr(conditioner, "evaluate_with", ()))
+    needed = reader_of(getattr(task, "target", None)).evaluate_with
     task.export(folder)
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):

@@ -17,12 +17,13 @@ from torch import Tensor
 from lantern.data.cached_table import Budget, EnoughError, cache_key, cached_rows
 from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
-from lantern.identity import reading_hash, target_hashes, tensor_hash
+from lantern.identity import target_hashes, tensor_hash
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
 from lantern.runtime.progress_line import duration
 from lantern.training.drafter.recipe import Layers
 from lantern.training.drafter.teacher_forcing import target_features
 from lantern.training.run.schedule import seconds_of
+from lantern.types import AnyText, PromptReader
 
 FEATURE_BATCH, ENCODE_BATCH = 16, 32  # images, captions
 CAPTIONS_PER_SHARD = 512  # at most so many are encoded again after a killed run
@@ -104,7 +105,7 @@ class FeatureTable:
     def split(self, name: str) -> FeatureSplit:
         """Computes the features of the split at the first call; later calls read them."""
         items, target, weight = self.tokens.split(name), self.target, self.target.embed_weight
-        reads = reading_hash(target, items[0]["caption"])
+        reads = target.reading_hash(items[0]["caption"])
         key = cache_key(
             items.fingerprint, *target_hashes(target), reads, target.guidance, str(weight.dtype), *self.layers, "mixed"
         )
@@ -136,13 +137,15 @@ class FeatureTable:
             yield {"features": _bytes(rows), "dtype": dtype, "caption": caption}
 
 
-class StoredCaptions:
+class StoredCaptions(AnyText):
     """A Conditioner: reads captions from a table, and encodes those that are not in it."""
 
     def __init__(self, rows: Dataset, encoder: Conditioner, like: Tensor) -> None:
         """like [1, P, C]: the encoder's features of any caption."""
         self.rows, self.encoder, self.like = rows, encoder, like
-        self.weights_hash = getattr(encoder, "weights_hash", None)  # part of the keys of feature tables
+        if isinstance(encoder, PromptReader):
+            self.weights_hash = encoder.weights_hash  # part of the keys of feature tables
+            self.reads_any_text, self.words, self.check = encoder.reads_any_text, encoder.words, encoder.check
         self.row_of = {caption: i for i, caption in enumerate(rows["caption"])}
 
     def __call__(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:  # -> [B, P, C], [B, P]

@@ -19,7 +19,7 @@ from lantern.data.cached_table import Budget, cache_key, cached_rows, expand_hom
 from lantern.data.splits import IndexedSplit, Split, Splits, UnusableImageError, report_skipped
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
-from lantern.identity import reading_hash, state_hash, target_hashes
+from lantern.identity import state_hash, target_hashes
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.weights_folder import tokens_hash
 from lantern.noise import image_seed
@@ -193,7 +193,7 @@ class TargetSamples:
         captions = _spread(known, len(known) if self.num_images is None else self.num_images)
         made_by = (
             *target_hashes(target),
-            reading_hash(target, captions[0]),
+            target.reading_hash(captions[0]),
             list(target.grid),
             str(target.embed_weight.dtype),
         )

@@ -8,12 +8,13 @@ from support.tiny_tasks import MemorySplits
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.identity import reading_hash, target_hashes
+from lantern.identity import target_hashes
 from lantern.models.llamagen.target import Conditioner
 from lantern.training.tables.features import CaptionTable, StoredCaptions
+from lantern.types import AnyText
 
 
-class RoundedByBatch:
+class RoundedByBatch(AnyText):
     """As T5: pads are -0, and what a caption's features round to depends on those encoded beside it."""
 
     weights_hash = "of this encoder"
@@ -51,7 +52,7 @@ def test_tables_of_features_know_the_text_encoder_behind_stored_captions(target,
     """Catches one text encoder's feature table read for another's captions, and a table that is made again since stored
     captions differ in their last bits."""
     target.conditioner = RoundedByBatch(target.conditioner)
-    before, read = target_hashes(target), reading_hash(target, "wood")
+    before, read = target_hashes(target), target.reading_hash("wood")
     CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1).split("train")
-    assert reading_hash(target, "wood") == read
+    assert target.reading_hash("wood") == read
     assert target_hashes(target) == before == (target.weights_hash, "of this encoder")
