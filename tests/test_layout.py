@@ -16,6 +16,7 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "noise",
     "types",
     "sampling",
+    "figures",
     "runtime",
     "identity",
     "acceptance",

@@ -11,6 +11,7 @@ from typing import Any
 
 from lantern.drafters.none import NoDrafter
 from lantern.errors import is_number, unwritable
+from lantern.figures import FIGURES, figures
 from lantern.identity import digest
 from lantern.runtime.files import bytes_of, parse_json, read_object
 
@@ -23,14 +24,6 @@ SETTING_KEYS = (
     "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "lossless", "k", "delta", "lam",
     "temperature", "top_k", "top_p", "cfg_scale", "seed",
 )  # fmt: skip
-SPEED_KEYS = (
-    "num_images", "tokens_per_step", "target_forwards", "drafter_forwards", "latency_s", "baseline_latency_s",
-    "speedup", "speedup_low", "speedup_high", "draft_ms", "verify_ms", "accept_ms", "round_ms", "ar_over_floor",
-    "output_tv",
-    "end_to_end_s", "end_to_end_speedup", "end_to_end_speedup_low", "end_to_end_speedup_high", "target_nodes",
-    "drafter_forward_ms", "overhead", "num_timed", "retimed", "other_cores", "gpu_sharers",
-    "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high",
-)  # fmt: skip
 PROTOCOL_KEYS = (
     "fingerprint", "target_hash", "target_commit", "drafter_commit", "tokenizer_hash", "prompts_hash", "split",
     "batch_size", "dtype", "device", "threads", "compile", "cuda_graphs", "tf32", "code", "user_code", "revision",
@@ -42,16 +35,21 @@ IDENTITY_KEYS = (  # identify a setting, with SETTING_KEYS
 )  # fmt: skip
 NAMES = ("model", "drafter", "tree", "acceptance")  # texts of every row
 TEXTS = ("code", "user_code", "warnings", "method", "target_commit", "drafter_commit")  # of some
-NUMBERS = (
-    *SPEED_KEYS, "k", "delta", "lam", "temperature", "top_k", "top_p", "cfg_scale", "seed", "batch_size", "threads",
-    "code_distance", "head_ms", "frechet", "kernel", "precision", "recall",
+SETTING_NUMBERS = (
+    "k", "delta", "lam", "temperature", "top_k", "top_p", "cfg_scale", "seed", "batch_size", "threads",
 )  # fmt: skip
 NUMBER_ENDS = ("_low", "_high", "_diff", "_loss", "_score", "_accuracy", "_tv", "_distance")
 
 
 def fixed_part(values: Mapping[str, object]) -> Row:
     """The keys that every row has, in their order; None where nothing was measured."""
-    return {key: values.get(key) for key in SETTING_KEYS + SPEED_KEYS + PROTOCOL_KEYS}
+    return {key: values.get(key) for key in SETTING_KEYS + fixed_figures() + PROTOCOL_KEYS}
+
+
+def fixed_figures() -> tuple[str, ...]:
+    """The keys of figures that every row has: of speed with their bounds, which a metric adds itself."""
+    fixed = figures(fixed=True)
+    return tuple(key for one in fixed for key in (one.keys if one.kind == "speed" else [one.key]))
 
 
 def setting_id(row: Mapping[str, object]) -> str:
@@ -139,7 +137,7 @@ def flaw_of(row: object) -> str | None:
         value = row.get(key)
         is_given = value is not None or key in NAMES
         is_scalar = isinstance(value, str | bool) or (is_number(value) and math.isfinite(value))
-        if key in NUMBERS or key.endswith(NUMBER_ENDS):
+        if key in FIGURES or key in SETTING_NUMBERS or key.endswith(NUMBER_ENDS):
             fits = is_scalar and is_number(value)
         elif key in NAMES or key.endswith("_hash") or key in TEXTS:
             fits = isinstance(value, str)
@@ -162,20 +160,16 @@ def merge_rows(rows: Iterable[Row]) -> list[Row]:
     return sorted(merged, key=lambda row: not is_baseline(row))
 
 
-AVERAGED = (
-    "latency_s", "baseline_latency_s", "end_to_end_s", "draft_ms", "verify_ms", "accept_ms", "round_ms",
-    "ar_over_floor", "other_cores",
-)  # fmt: skip
-ADDED = ("num_timed", "retimed")
 TIMED_AS = ("cuda_graphs", "tokenizer_hash")  # on which times depend beside the setting
 
 
 def _merge_baseline(group: list[Row]) -> Row:
     keys = dict.fromkeys(key for row in group for key in row)
     found = {key: next((row[key] for row in group if row.get(key) is not None), None) for key in keys}
-    for key in (*AVERAGED, *ADDED):
-        values = [row[key] for row in group if row.get(key) is not None]
-        found[key] = sum(values) / (1 if key in ADDED else len(values)) if values else None
+    for figure in figures():
+        values = [row[figure.key] for row in group if row.get(figure.key) is not None]
+        if values and figure.merged:
+            found[figure.key] = sum(values) / (len(values) if figure.merged == "mean" else 1)
     return found
 
 

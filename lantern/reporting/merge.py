@@ -30,7 +30,7 @@ from lantern.reporting.page.pictures import read_pictures, shared_records
 from lantern.reporting.page.write import write_page
 from lantern.reporting.plots import draw_grid, draw_pareto
 from lantern.reporting.ranking import BASELINE, Budget, rank_rows, rows_timed_alike
-from lantern.reporting.table import format_table, label_rows, warning_lines, write_csv
+from lantern.reporting.table import format_table, label_rows, terminal_width, warning_lines, write_csv
 from lantern.runtime.files import read_object, replace_text
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
     write_profiles(folder, profiles)
     write_page(folder / "report.html", f"Lantern: {title}", rows, points, profiles, budget.best(rows), budget)
     warned = "".join(f"{line}\n" for line in warning_lines(rows))
-    print(f"\n{format_table(rows)}\n\n{warned}{folder}/results.csv\n{folder}/report.html")
+    print(f"\n{format_table(rows, terminal_width())}\n\n{warned}{folder}/results.csv\n{folder}/report.html")
     return rows, figures
 
 

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from lantern.errors import is_number
 from lantern.evaluation.rows import Row, is_baseline
+from lantern.figures import Figure, figures
 
 INK, BASELINE, METHOD, FRONT = "#222222", "#888888", "#1f6fb4", "#b9d3ea"
-PRICES = {"frechet": "Fréchet distance, {num_images} images", "output_tv": "output TV"}  # lower is better
+ROOM = 0.06  # beside the outermost points, as a share of their distance
 
 
 def load_pyplot():
@@ -25,20 +26,30 @@ def load_pyplot():
 
 
 def draw_pareto(rows: Sequence[Row], labels: Sequence[str], path: str | Path) -> Path | None:
-    """Speed-up against Fréchet distance and against output TV, as far as measured, side by side: a labelled point a row
-    with 95 % bars, filled if lossless; the Pareto front as a line. None where nothing was measured."""
-    named = list(zip(rows, labels, strict=True))
-    points = {price: [(row, label) for row, label in named if _has_finite(row, "speedup", price)] for price in PRICES}
-    shown = [price for price in PRICES if any(not is_baseline(row) for row, _ in points[price])]
-    if not shown:
+    """Speed-up against the prices that are plotted, such as output TV, as far as measured, side by side: a labelled
+    point a row with 95 % bars, filled if lossless; the Pareto front as a line. Plain decoding, the reference, is in
+    every panel. None where nothing was measured."""
+    panels = []
+    for figure in figures(plotted=True):
+        priced = [(row | {figure.key: price_of(row, figure)}, label) for row, label in zip(rows, labels, strict=True)]
+        points = [(row, label) for row, label in priced if _has_finite(row, "speedup", figure.key)]
+        if any(not is_baseline(row) for row, _ in points):
+            panels.append((figure, points))
+    if not panels:
         return None
-    figure, panels = load_pyplot().subplots(1, len(shown), figsize=(7.2 * len(shown), 4.6), dpi=130, squeeze=False)
-    for axes, price in zip(panels[0], shown, strict=True):
-        _draw_points(axes, points[price], price)
-    return save_figure(figure, path)
+    drawing, places = load_pyplot().subplots(1, len(panels), figsize=(7.2 * len(panels), 4.6), dpi=130, squeeze=False)
+    for axes, (figure, points) in zip(places[0], panels, strict=True):
+        _draw_points(axes, points, figure)
+    return save_figure(drawing, path)
 
 
-def _draw_points(axes, points: Sequence[tuple[Row, str]], price: str) -> None:
+def price_of(row: Row, figure: Figure) -> float | None:
+    """Plain decoding loses nothing of its own law, which is not measured."""
+    return 0.0 if is_baseline(row) and figure.kind == "law" else row.get(figure.key)
+
+
+def _draw_points(axes, points: Sequence[tuple[Row, str]], figure: Figure) -> None:
+    price = figure.key
     front = pareto_front([row for row, _ in points], price)
     axes.plot([row["speedup"] for row in front], [row[price] for row in front], color=FRONT, lw=3, zorder=1)
     for row, _ in points:
@@ -46,11 +57,26 @@ def _draw_points(axes, points: Sequence[tuple[Row, str]], price: str) -> None:
         bars = {"xerr": _bars(row, "speedup"), "yerr": _bars(row, price)}
         look = {"fmt": "o", "color": colour, "mfc": colour if row.get("lossless") else "white", "ms": 5}
         axes.errorbar(row["speedup"], row[price], **bars, **look, lw=1, capsize=2, zorder=2)
+    axes.set_xlim(limits_of([row for row, _ in points], "speedup"))
+    axes.set_ylim(limits_of([row for row, _ in points], price))
+    images = (
+        f", {points[0][0]['num_images']} images" if figure.kind == "images" and points[0][0].get("num_images") else ""
+    )
     axes.set_xlabel("speed-up over plain AR decoding (right is faster; filled: lossless)")
-    axes.set_ylabel(f"{PRICES[price].format(**points[0][0])} (down is better)")
+    axes.set_ylabel(f"{figure.title}{images} (down is better)")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, lw=0.5)
     _annotate(axes, [(row["speedup"], row[price], label) for row, label in points])
+
+
+def limits_of(rows: Sequence[Row], key: str) -> tuple[float, float]:
+    """The ends of an axis: the values set it, and bounds near them; wider bounds leave the plot."""
+    values = [row[key] for row in rows]
+    ends = [row[f"{key}{end}"] for row in rows for end in ("_low", "_high") if _has_finite(row, f"{key}{end}")]
+    low, high = min(values), max(values)
+    span = high - low or abs(high) or 1.0
+    low, high = max(min([low, *ends]), low - span / 2), min(max([high, *ends]), high + span / 2)
+    return low - ROOM * span, high + ROOM * span
 
 
 def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from lantern.errors import LanternError, is_number, is_whole
 from lantern.evaluation.rows import Row, encode, is_baseline
+from lantern.figures import figure_of
 from lantern.metrics.intervals import Interval, simultaneous_factor
-from lantern.reporting.table import KNOWN, better, bounds_of, format_value, label_rows, marks
+from lantern.reporting.table import bounds_of, format_value, label_rows, marks
 from lantern.runtime.files import replace_text
 
-UNPAIRED = ("output_tv", "code_distance", "output_distance", *(column.key for column in KNOWN if column.is_speed))
 VERDICTS = ("lossless", "yes", "open", "no")  # yes: the bounds keep every limit; open: only the values do
 PLACE = ("device", "threads", "torch")
 BASELINE = (  # on which the speed of plain decoding depends
@@ -118,11 +118,11 @@ def _check_limit(group: str, metric: str, limit: object) -> None:
     if not is_number(limit) or not isfinite(limit) or limit < 0:
         raise LanternError(f"{group}.{metric}={limit} is no limit; give 0 or more, or null for none")
     if group == "budget.most":
-        if better(metric) != "low":
+        if figure_of(metric).better != "low":
             raise LanternError(f"{group}.{metric}: rows hold no such figure of which less is better; use output_tv")
         return
     name = metric.removesuffix("_diff").removesuffix("_loss")
-    if not better(name) or name in UNPAIRED:
+    if not figure_of(name).better or figure_of(name).kind != "images":
         raise LanternError(f"{group}.{metric}: rows hold no difference of it from plain decoding; use frechet")
     if name != metric:
         raise LanternError(f"{group}.{metric}: give the metric's own name, {group}.{name}")
@@ -130,7 +130,7 @@ def _check_limit(group: str, metric: str, limit: object) -> None:
 
 def _verdict(row: Row, metric: str, limit: float, is_share: bool, stretch: float) -> str | None:
     """By the metric's paired difference from plain decoding, whose bound is stretched; higher is worse."""
-    rising = better(metric) == "low"
+    rising = figure_of(metric).better == "low"
     key = f"{metric}_diff" if rising else f"{metric}_loss"
     worse, value = row.get(key), row.get(metric)
     if worse is None or value is None:
@@ -176,6 +176,12 @@ def corrected_speed(row: Row, candidates: int) -> Interval:
     return Interval(row["speedup"], low, high).stretched(simultaneous_factor(candidates, row.get("num_timed")))
 
 
+def is_proven_faster(rows: Sequence[Row]) -> bool:
+    """Whether the corrected bounds of any of the rows that were timed alike are above plain decoding's speed."""
+    timed = [row for row in rows_timed_alike(rows) if row.get("speedup") and not is_baseline(row)]
+    return any(corrected_speed(row, len(timed)).low > 1 for row in timed)
+
+
 def rank_rows(rows: Sequence[Row], budget: Budget) -> list[Row]:
     """The rows with their verdicts. Rows of several methods are sorted: those timed alike first, of these those within
     the budget, then by speed_rank; rows of one method keep their order."""
@@ -216,6 +222,8 @@ def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice 
     replace_text(folder / "best.json", encode(record, indent=2) + "\n")
     doubt = "" if best.is_certain else "; not certain, since the bounds of its losses are beyond the limit"
     print(f"fastest setting, lossless or with {budget.describe(rows)}: {_line(best, labels)}{doubt}")
+    if not is_proven_faster(rows):
+        print("no setting is proven faster than plain decoding")
     if len(winners) > 1:
         print(f"fastest lossless setting: {_line(lossless, labels)}")
     for winner, ratios in times.items():

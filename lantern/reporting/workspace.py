@@ -6,12 +6,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from lantern.errors import LanternError, first_line
+from lantern.figures import figures
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
 
 NAME = "Lantern"
-PRICES = {"output_tv": "output TV", "frechet": "Fréchet distance"}
 PROFILES = {"depth": "level", "rank": "rank", "entropy": "bits"}  # of acceptance, by their axes
 CURVES = {"overlap with the target": ["val/alpha_1", "val/alpha_2"], "loss": ["train/loss"]}
 
@@ -24,7 +24,9 @@ def workspace(entity: str, project: str) -> "Workspace":
     except ModuleNotFoundError as error:
         raise LanternError("wandb-workspaces is not installed; give pip install wandb-workspaces") from error
     speed = SummaryMetric("speedup")
-    prices = [ScatterPlot(f"speed-up against {title}", SummaryMetric(key), speed) for key, title in PRICES.items()]
+    prices = [
+        ScatterPlot(f"speed-up against {one.title}", SummaryMetric(one.key), speed) for one in figures(plotted=True)
+    ]
     gains = [BarPlot(key, [SummaryMetric(key)]) for key in ("speedup", "tokens_per_step")]
     tables = [WeavePanelSummaryTable(table_name=name) for name in ("results", "images")]
     names = {f"acceptance_by_{kind}": axis for kind, axis in PROFILES.items()}

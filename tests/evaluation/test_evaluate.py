@@ -20,8 +20,8 @@ from lantern.evaluation.plan import Plan
 from lantern.evaluation.rows import (
     PROTOCOL_KEYS,
     SETTING_KEYS,
-    SPEED_KEYS,
     WARNING_BREAK,
+    fixed_figures,
     is_baseline,
     read_rows,
     setting_id,
@@ -47,7 +47,7 @@ def evaluation(folder: Path, num_timed: int = 3, num_images: int = 5, metrics=No
 
 def test_a_row_has_the_fixed_keys_in_their_order_then_the_metrics(tmp_path):
     baseline, method = evaluation(tmp_path).run(FakePipeline())
-    fixed = [*SETTING_KEYS, *SPEED_KEYS, *PROTOCOL_KEYS]
+    fixed = [*SETTING_KEYS, *fixed_figures(), *PROTOCOL_KEYS]
     assert list(baseline.row) == [*fixed, "brightness", "meter"]
     assert list(method.row) == [*fixed, "brightness", "brightness_diff", "meter"]
     assert method.row["num_images"] == 5

@@ -45,8 +45,9 @@ function withBounds(row, key) {
   return number(valueOf(row, key)) + (ends ? ` [${number(ends[0])}, ${number(ends[1])}]` : "");
 }
 
-// The setting whose details are shown, the prompt whose images are shown, the best setting under the budget.
-const choice = { row: Math.max(0, rows.findIndex(row => !row.baseline)), prompt: 0, best: null };
+// The setting whose details are shown, at first the best one; the prompt whose images are shown; the best setting under
+// the reader's budget.
+const choice = { row: content.best?.row ?? Math.max(0, rows.findIndex(row => !row.baseline)), prompt: 0, best: null };
 const listeners = [];
 const whenChosen = listener => listeners.push(listener);
 function choose(change) {

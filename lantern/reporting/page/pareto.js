@@ -1,29 +1,30 @@
 // Speed against quality: one point per setting with its 95 % bars, the front, and the fastest setting within a budget.
-const speeds = columns.filter(column => column.is_speed && column.better === "high");
-const qualities = columns.filter(column => !column.is_speed && column.better);
-const preferred = ["frechet", "output_tv", "kernel"].find(key => key in byKey);
-const axes = { x: speeds[0]?.key, y: preferred ?? qualities[0]?.key, within: 10 };
+const speeds = columns.filter(column => column.kind === "speed" && column.better === "high");
+const qualities = columns.filter(column => column.kind !== "speed" && column.better);
+const axes = { x: speeds[0]?.key, y: (qualities.findLast(column => column.plotted) ?? qualities[0])?.key, within: 10 };
 const MARGIN = { top: 14, right: 18, bottom: 46, left: 58 };
 
-const plotted = () => rows.map((_, i) => i).filter(i => [axes.x, axes.y].every(key => valueOf(rows[i], key) != null));
+// Plain decoding, the reference, loses nothing of its own law: it stands in every plot.
+const place = (row, key) => valueOf(row, key) ?? (row.baseline && byKey[key].kind === "law" && byKey[key].better === "low" ? 0 : null);
+const plotted = () => rows.map((_, i) => i).filter(i => [axes.x, axes.y].every(key => place(rows[i], key) != null));
 const isBetter = (a, b) => (byKey[axes.y].better === "high" ? a > b : a < b);
 
 function front(points) {
-  const order = [...points].sort((a, b) => valueOf(rows[b], axes.x) - valueOf(rows[a], axes.x));
+  const order = [...points].sort((a, b) => place(rows[b], axes.x) - place(rows[a], axes.x));
   const kept = [];
   for (const index of order)
-    if (!kept.length || isBetter(valueOf(rows[index], axes.y), valueOf(rows[kept.at(-1)], axes.y))) kept.push(index);
+    if (!kept.length || isBetter(place(rows[index], axes.y), place(rows[kept.at(-1)], axes.y))) kept.push(index);
   return kept;
 }
 
 // Plain decoding's quality with a row's sampling: by its paired difference, else as in the first baseline.
 function plainOf(row) {
-  const value = valueOf(row, axes.y), more = valueOf(row, `${axes.y}_diff`), less = valueOf(row, `${axes.y}_loss`);
+  const value = place(row, axes.y), more = valueOf(row, `${axes.y}_diff`), less = valueOf(row, `${axes.y}_loss`);
   if (row.baseline) return value;
   if (more != null) return value - more;
   return less != null ? value + less : firstPlain();
 }
-const firstPlain = () => valueOf(rows.find(row => row.baseline && valueOf(row, axes.y) != null) ?? { values: {} }, axes.y);
+const firstPlain = () => place(rows.find(row => row.baseline && place(row, axes.y) != null) ?? { values: {} }, axes.y);
 
 function limit(plain) {
   const slack = (Math.abs(plain) * axes.within) / 100;
@@ -42,7 +43,8 @@ function tellBudget() {
 function tellBest(best, rule) {
   const named = best != null && `${rows[best].label}: ${byKey[axes.x].title} ${withBounds(rows[best], axes.x)}, ` +
     `${byKey[axes.y].title} ${withBounds(rows[best], axes.y)}.`;
-  at("budget").textContent = rule ? `Fastest, ${rule} (★): ${named || "none"}` : "";
+  const doubt = content.best && !content.best.is_faster ? " No setting is proven faster than plain decoding." : "";
+  at("budget").textContent = rule ? `Fastest, ${rule} (★): ${named || "none"}${doubt}` : "";
   choose({ best: best ?? null });
 }
 
@@ -54,12 +56,14 @@ function ticks(low, high, count) {
   return found;
 }
 
-function scale(points, key, from, to) {
-  const ends = points.flatMap(i => [valueOf(rows[i], key), ...(bounds(rows[i], key) ?? [])]);
-  let [low, high] = [Math.min(...ends), Math.max(...ends)];
-  const room = (high - low || Math.abs(high) || 1) * 0.06;
-  [low, high] = [low - room, high + room];
-  return { low, high, to: value => from + ((value - low) / (high - low)) * (to - from) };
+// Values set the axis, and bounds near them: wider ones end at its edge.
+function scale(points, key, from, end) {
+  const values = points.map(i => place(rows[i], key)), ends = points.flatMap(i => bounds(rows[i], key) ?? []);
+  const [least, most] = [Math.min(...values), Math.max(...values)], span = most - least || Math.abs(most) || 1;
+  const low = Math.max(Math.min(least, ...ends), least - span / 2) - 0.06 * span;
+  const high = Math.min(Math.max(most, ...ends), most + span / 2) + 0.06 * span;
+  const to = value => from + ((Math.max(low, Math.min(high, value)) - low) / (high - low)) * (end - from);
+  return { low, high, to };
 }
 
 function axisMarks(x, y, width, height) {
@@ -81,7 +85,7 @@ function axisMarks(x, y, width, height) {
 }
 
 function pointMark(index, x, y) {
-  const row = rows[index], [px, py] = [x.to(valueOf(row, axes.x)), y.to(valueOf(row, axes.y))];
+  const row = rows[index], [px, py] = [x.to(place(row, axes.x)), y.to(place(row, axes.y))];
   const [across, up] = [bounds(row, axes.x), bounds(row, axes.y)];
   const name = `${row.label}: ${byKey[axes.x].title} ${withBounds(row, axes.x)}, ${byKey[axes.y].title} ${withBounds(row, axes.y)}`;
   const group = svg("g", { class: `point${row.baseline ? " plain" : ""}`, tabindex: 0, role: "button", "aria-label": name, "data-row": index },
@@ -124,7 +128,7 @@ function drawPareto() {
   const x = scale(points, axes.x, MARGIN.left, width - MARGIN.right);
   const y = scale(points, axes.y, height - MARGIN.bottom, MARGIN.top);
   const marks = points.map(index => pointMark(index, x, y));
-  const line = front(points).map(i => `${x.to(valueOf(rows[i], axes.x))},${y.to(valueOf(rows[i], axes.y))}`).join(" ");
+  const line = front(points).map(i => `${x.to(place(rows[i], axes.x))},${y.to(place(rows[i], axes.y))}`).join(" ");
   const end = rows.filter(row => row.baseline).length === 1 && firstPlain() != null ? limit(firstPlain()) : null;
   const seen = end != null && end > y.low && end < y.high;
   const drawing = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Speed against quality, one point per setting" },

@@ -1,8 +1,8 @@
 // The settings as a table. A heading explains itself on hover and focus, and sorts: best first, then the other way round,
 // then as measured. Every row copies the command that measures it again.
 const sorting = { key: null, down: false };
-// The lower bound of an output TV stands in that column where it has one; otherwise in its own.
-const isShown = column => column.shown || (column.key === "least_output_tv" && !byKey.output_tv);
+// A lower bound stands in the column of its figure where there is one, as of an output TV; otherwise in its own.
+const isShown = column => column.shown || (column.bound_of && !byKey[column.bound_of]);
 const tableKeys = () => columns.filter(column => isShown(column) || at("all-columns").checked);
 const ABOUT_SETTING = "What the methods differ in. Below it: whether the setting's law is plain decoding's (lossless) or not " +
   "(lossy), and whether its drafter was trained.";
@@ -29,7 +29,7 @@ function sortBy(column) {
 function meaningOf(column) {
   const direction = { high: " Higher is better.", low: " Lower is better." }[column.better] ?? "";
   const bounded = rows.some(row => bounds(row, column.key)) ? " In brackets: 95 % bounds." : "";
-  return column.meaning + direction + bounded;
+  return column.explanation + direction + bounded;
 }
 
 // A heading's explanation: read with the heading by a screen reader, and shown below it while it is pointed at or focused.
@@ -62,10 +62,9 @@ function plainHeading(name, meaning) {
   return el("th", { scope: "col" }, explained(label, `about-${name}`, meaning));
 }
 
-const boundBelow = (row, key) => key === "output_tv" && valueOf(row, key) == null && valueOf(row, "least_output_tv") != null;
-
 function cell(row, column) {
-  const below = boundBelow(row, column.key), key = below ? "least_output_tv" : column.key;
+  const lower = columns.find(other => other.bound_of === column.key && valueOf(row, other.key) != null);
+  const below = valueOf(row, column.key) == null && lower, key = below ? lower.key : column.key;
   const ends = bounds(row, key), value = number(valueOf(row, key));
   const lacks = key === "output_tv" && !ends && valueOf(row, key) != null; // of a single image
   const text = ends ? `[${number(ends[0])}, ${number(ends[1])}]` : lacks ? "no bounds" : null;

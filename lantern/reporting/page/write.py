@@ -14,7 +14,7 @@ from lantern.evaluation.rows import Row, encode, is_baseline, read_summary, sett
 from lantern.identity import PROVENANCE
 from lantern.metrics.profile import Profile
 from lantern.reporting.page.pictures import same_prompt_pictures
-from lantern.reporting.ranking import Budget, Choice
+from lantern.reporting.ranking import Budget, Choice, is_proven_faster
 from lantern.reporting.table import columns_of, is_setting, label_rows, marks, shared_settings
 from lantern.runtime.files import bytes_of, read_object, replace_text
 from lantern.runtime.home import program_of
@@ -32,7 +32,8 @@ def write_page(
     """points: the folders of the rows, for pictures and provenance; profiles: by setting id; best: the one of the rows
     that is chosen by the budget."""
     chosen = best and budget and {"row": [row is best.row for row in rows].index(True), "budget": budget.describe(rows)}
-    content = encode(page_content(path.parent, title, rows, points, profiles) | {"best": chosen})
+    told = chosen and {**chosen, "is_faster": is_proven_faster(rows)}
+    content = encode(page_content(path.parent, title, rows, points, profiles) | {"best": told})
     page = (PARTS / "template.html").read_text(encoding="utf-8")
     script = "\n".join((PARTS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
     fills = {
@@ -60,7 +61,7 @@ def page_content(
         "title": title,
         "note": shared_settings(rows),
         "rows": listed,
-        "columns": [asdict(column) for column in columns_of(rows)],
+        "columns": [asdict(figure) for figure in columns_of(rows)],
         "protocol": protocol(points, rows, labels),
         **same_prompt_pictures(home, points, settings),
     }

@@ -5,8 +5,8 @@ from support.made_sweep import record_overrides
 from support.pages import visible
 
 from lantern.evaluation.rows import SUMMARY, encode
+from lantern.figures import figures
 from lantern.reporting.page.write import write_page
-from lantern.reporting.table import KNOWN
 
 pytestmark = pytest.mark.full
 
@@ -24,7 +24,7 @@ def test_a_phone_scrolls_no_page_sideways_and_dark_mode_is_dark(page, sweep, dar
 @pytest.fixture
 def crowded(tmp_path):
     """A page with every column that is shown at first, four kinds of right prompts, a score, and long names."""
-    keys = [column.key for column in KNOWN if column.shown] + ["clip_score"]
+    keys = [figure.key for figure in figures(shown=True)] + ["clip_score"]
     keys += [f"{name}_accuracy" for name in ("texture", "shape", "colour", "all")]
     names = ("none", "eagle", "refined_jacobi", "refined_branches")
     rows = [
