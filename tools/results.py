@@ -17,39 +17,36 @@ from textwrap import fill
 from omegaconf import OmegaConf
 
 from lantern.cli.composing import composed
+from lantern.data.prompts import load_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.records import FINISHED
 from lantern.evaluation.rows import SUMMARY, WARNING_BREAK, Row, append_rows, read_rows
+from lantern.figures import FIGURES, figures, glossary, keys_of
 from lantern.identity import DECODING, PACKAGE, bytes_hash, code_of, digest
 from lantern.models.checkpoints import local_hashes
-from lantern.reporting.table import bounds_of, digits_of, format_value
+from lantern.reporting.table import format_value
 from lantern.runtime.home import CHECKOUT, CONFIG_FOLDER, override, program_of
 from tools.markdown import table_lines, write_block
 
 Run = Callable[[Sequence[str], Path], Row]  # settings of evaluate.py, run folder -> its row and where it came from
 Now = Callable[[Sequence[str]], Mapping[str, str]]  # settings -> the hashes that a row measured today would have
 ORIGIN = ("machine", "date", "revision", "plain_verify_ms", "plain_forwards")
-WRITTEN = ("preset", "weights", "code")  # hashes of what a row was made from
+WRITTEN = ("preset", "protocol", "weights", "code")  # hashes of what a row was made from
 # of lantern/: what decodes, and what times and judges it
 DECIDES = (
-    "acceptance", "continuous", "drafters", "engine", "evaluation", "metrics", "models", "trees", "tuning",
-    "runtime", "scenes", "verification", "decoding.py", "hashing.py", "noise.py", "pipeline.py", "row_parallel.py",
-    "sampling.py", "types.py",
+    "acceptance", "continuous", "data", "drafters", "engine", "evaluation", "metrics", "models", "trees", "tuning",
+    "runtime", "scenes", "verification", "decoding.py", "hashing.py", "identity.py", "noise.py", "pipeline.py",
+    "row_parallel.py", "sampling.py", "types.py",
 )  # fmt: skip
 SPREAD = 1.15  # of plain decoding's times within a table, above which the table says so
-BOARD = ("field", "rest", "relaxed", "recent")  # tables of presets; of two rows of one, the first table's counts
-KEPT = (  # of a result row, besides the columns: what the docs show or a reader would ask for
-    "model", "drafter", "tree", "verification", "acceptance", "lossless", "dtype", "threads", "compile", "num_timed",
-    "retimed", "other_cores", "latency_s", "baseline_latency_s", "speedup", "speedup_low", "speedup_high",
-    "tokens_per_step", "draft_ms", "verify_ms", "accept_ms", "round_ms", "overhead", "output_tv", "output_tv_low",
-    "output_tv_high", "output_tv_floor", "output_tv_positions", "output_tv_redraws", "output_tv_estimator",
-    "least_output_tv", "least_output_tv_low", "least_output_tv_high", "least_output_tv_positions",
-    "target_forwards", "k", "delta", "lam", "drafter_hash", "target_hash", "fingerprint", "gpu_sharers", "law",
-    "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high", "code_distance",
-    "code_distance_low", "code_distance_high", "head_ms", "output_distance", "output_distance_low",
-    "output_distance_high", "output_told_apart", "output_told_apart_floor", "frechet_diff", "frechet_diff_low",
-    "frechet_diff_high", "kernel_diff", "kernel_diff_low", "kernel_diff_high", "all_accuracy_loss",
-    "all_accuracy_loss_low", "all_accuracy_loss_high", "warnings",
+BOARD = ("headline", "field", "rest", "recent")  # tables of presets; of two rows of one, the first table's counts
+SUFFIXES = {  # of a method's speed-up by another protocol than the headline's: a table, settings besides, a figure
+    "-compiled": ("compiled", (), "speedup_over_compiled"),
+    "-emoji": ("worlds", ("model=emoji",), "speedup"),
+}
+RECORDED = (  # of a result row, besides its figures
+    "model", "drafter", "tree", "verification", "acceptance", "lossless", "dtype", "threads", "compile", "version",
+    "output_tv_estimator", "k", "delta", "lam", "drafter_hash", "target_hash", "fingerprint", "law", "warnings",
 )  # fmt: skip
 
 
@@ -59,28 +56,11 @@ def _round(row: Row) -> str:
     return " + ".join(f"{ms:.1f}" for ms in ([row["round_ms"]] if None in parts else parts))
 
 
-def _speedup(row: Row) -> str:
-    """The smaller ratio, where plain decoding was timed with torch.compile as well."""
-    known = [key for key in ("speedup", "speedup_over_compiled") if row.get(key) is not None]
-    key = min(known, key=lambda name: row[name])
-    return f"{row[key]:.2f}{bounds_of(row, key)}"
-
-
-def _bounded(row: Row, key: str) -> str:
-    """A number with its bounds, if it has any; "-" for none."""
-    return "-" if row.get(key) is None else digits_of(row[key])(row[key]) + bounds_of(row, key)
-
-
-def _distance(row: Row) -> str:
-    value, low, high = (row.get(f"output_distance{end}") for end in ("", "_low", "_high"))
-    return "-" if value is None else f"{value:.4f} [{low:.4f}, {high:.4f}]"
-
-
-def _plain_ms(row: Row) -> float | None:
+def _plain_ms(row: Row) -> str:
     """Plain decoding's milliseconds a token, prefill included, in the minutes in which the row was timed."""
     if not row.get("baseline_latency_s"):
-        return None
-    return 1000 * row["baseline_latency_s"] / (row["plain_forwards"] + 1)
+        return "-"
+    return f"{1000 * row['baseline_latency_s'] / (row['plain_forwards'] + 1):.2f}"
 
 
 def _times_one_node(row: Row) -> str:
@@ -90,25 +70,28 @@ def _times_one_node(row: Row) -> str:
     return f"{row['verify_ms'] / row['plain_verify_ms']:.1f}" if known else "-"
 
 
-COLUMNS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
-    "tokens_per_step": ("tokens per step", lambda row: format_value(row, "tokens_per_step")),
-    "speedup": ("speed-up", _speedup),
-    "plain_ms": ("AR, ms a token", lambda row: f"{_plain_ms(row):.2f}" if _plain_ms(row) else "-"),
+def prompts_of(row: Row) -> str:
+    """How many prompts are behind a row's figures: those that were timed and, where others, those that were counted."""
+    given = dict(setting.split("=", 1) for setting in row["settings"] if "=" in setting)
+    timed, made = (given.get(name, "0") for name in ("speed.num_prompts", "quality.num_images"))
+    return f"{timed} of {made}" if int(timed) and int(made) else timed if int(timed) else made
+
+
+OF_SEVERAL: Mapping[str, tuple[str, Callable[[Row], str]]] = {  # columns that are no figure of their own
+    "plain_ms": ("AR, ms a token", _plain_ms),
     "pass": ("pass / AR's", _times_one_node),
     "round": ("round, ms", _round),
-    "overhead": ("overhead", lambda row: "-" if row.get("overhead") is None else f"{row['overhead']:.0%}"),
-    "output_tv": ("output TV", lambda row: format_value(row, "output_tv")),
-    "output_tv_floor": ("its floor", lambda row: _bounded(row, "output_tv_floor")),
-    "least_output_tv": ("output TV, at least", lambda row: _bounded(row, "least_output_tv")),
-    "code_distance": ("code distance", lambda row: _bounded(row, "code_distance")),
-    "head": ("head, ms", lambda row: "-" if row.get("head_ms") is None else f"{row['head_ms']:.1f}"),
-    "output_distance": ("output distance", _distance),
-    "told_apart": ("told apart", lambda row: format_value(row, "output_told_apart")),
-    "frechet_diff": ("Fréchet less AR's", lambda row: _bounded(row, "frechet_diff")),
-    "all_accuracy_loss": ("prompts right, loss", lambda row: _bounded(row, "all_accuracy_loss")),
-    "retimed": ("timed again", lambda row: str(row["retimed"])),
+    "prompts": ("prompts", prompts_of),
     "lossless": ("lossless", lambda row: "yes" if row["lossless"] else "no"),
 }
+
+
+def title_of(column: str) -> str:
+    return OF_SEVERAL[column][0] if column in OF_SEVERAL else FIGURES[column].title
+
+
+def cell_of(row: Row, column: str) -> str:
+    return OF_SEVERAL[column][1](row) if column in OF_SEVERAL else format_value(row, column)
 
 
 @dataclass(frozen=True)
@@ -125,14 +108,21 @@ class Table:
         """Of evaluate.py."""
         return [*self.rows[label], *self.shared]
 
+    def is_of_today(self, label: str, row: Row) -> bool:
+        """Whether the command of a row is today's."""
+        return sorted(row["settings"]) == sorted(self.settings(label))
+
     def kept(self, rows: Sequence[Row]) -> dict[str, Row]:
-        """Those of kept rows that today's commands made, by label; of several the last."""
-        found = {row["label"]: row for row in rows if row["label"] in self.rows}
-        return {
-            label: found[label]
-            for label in self.rows
-            if label in found and found[label]["settings"] == self.settings(label)
-        }
+        """The rows to show, by label: the last one of today's command, whichever table it was measured for; else the
+        table's own last one with the label and its settings, which was measured by another protocol, as on fewer
+        prompts."""
+        found = {}
+        for label, own in self.rows.items():
+            former = [row for row in rows if row["label"] == label and row["settings"][: len(own)] == own]
+            today = [row for row in rows if self.is_of_today(label, row)]
+            if former or today:
+                found[label] = [*former, *today][-1]
+        return found
 
 
 def load_tables(docs: Path) -> dict[str, Table]:
@@ -141,26 +131,37 @@ def load_tables(docs: Path) -> dict[str, Table]:
     tables = {name: Table(name, **values) for name, values in listed.items()}
     for table in tables.values():
         for column in table.columns:
-            if column not in COLUMNS:
-                raise LanternError(f"docs/tables.yaml: column {column} is unknown; give some of {', '.join(COLUMNS)}")
+            if column not in {**OF_SEVERAL, **FIGURES}:
+                raise LanternError(f"docs/tables.yaml: column {column} is unknown; give a figure of lantern/figures.py")
     return tables
 
 
 def rows_of(table: Table, docs: Path) -> list[Row]:
-    """All rows kept for a table."""
-    path = docs / "rows" / f"{table.name}.jsonl"
-    return read_rows(path) if path.is_file() else []
+    """The kept rows that a table may show: those that other tables share with it, then its own."""
+    own = docs / "rows" / f"{table.name}.jsonl"
+    asked = {tuple(sorted(table.settings(label))) for label in table.rows}
+    others = [row for path in sorted(own.parent.glob("*.jsonl")) if path != own for row in read_rows(path)]
+    shared = [row for row in others if tuple(sorted(row["settings"])) in asked]
+    return shared + (read_rows(own) if own.is_file() else [])
 
 
 def hashes_of(settings: Sequence[str]) -> dict[str, str]:
     """What a row of these settings is made from today: `preset`, the composed settings that decide what is decoded;
-    `weights`, the contents of all that they name; `code`, of what decodes, times and judges."""
+    `protocol`, those of timing and judging, and the texts of the prompts; `weights`, the contents of all that they
+    name; `code`, of what decodes, times and judges."""
     config = composed(CONFIG_FOLDER, "evaluate", settings)
-    parts = (*DECODING, "prompts", "split", "seed", "output_tv")
-    preset = {name: OmegaConf.to_container(config)[name] for name in parts}
-    read = OmegaConf.to_container(config, resolve=True)
+    given, read = OmegaConf.to_container(config), OmegaConf.to_container(config, resolve=True)
+    preset = {name: given[name] for name in (*DECODING, "prompts", "split", "seed", "output_tv")}
+    protocol = {name: given[name] for name in ("speed", "quality", "batch_size")}
+    protocol |= {"metrics": _without_modules(given["metrics"])} if config.quality.num_images else {}
+    texts = load_prompts(config.prompts, CHECKOUT / "data" / "prompts")
     weights = local_hashes({name: read.get(name) for name in ("model", "drafter", "metrics")})
-    return {"preset": digest(_without_modules(preset)), "weights": digest(sorted(weights.items())), "code": code_now()}
+    return {
+        "preset": digest(_without_modules(preset)),
+        "protocol": digest([protocol, texts]),
+        "weights": digest(sorted(weights.items())),
+        "code": code_now(),
+    }
 
 
 @cache
@@ -180,8 +181,8 @@ def _without_modules(settings: object) -> object:
 
 
 def stale(row: Row, now: Mapping[str, str]) -> list[str]:
-    """Which of WRITTEN have changed since a row was measured. Rows of 2026-11-26 and before have none: their code is
-    another."""
+    """Which of WRITTEN have changed since a row was measured. Rows that have none of them are of earlier code; those of
+    2026-11-27 and before have no protocol."""
     return [name for name in WRITTEN if row.get(name, "" if name == "code" else now[name]) != now[name]]
 
 
@@ -193,7 +194,7 @@ def measure(table: Table, docs: Path, folder: Path, run: Run, now: Now = hashes_
         settings, kept = table.settings(label), table.kept(rows_of(table, docs)).get(label)
         hashes = now(settings)
         changed = stale(kept, hashes) if kept else []
-        if kept and changed in ([], ["code"]):
+        if kept and table.is_of_today(label, kept) and changed in ([], ["code"]):
             if changed:
                 print(
                     f"{table.name}, {label}: of earlier code; delete it from docs/rows to measure it again", flush=True
@@ -203,7 +204,7 @@ def measure(table: Table, docs: Path, folder: Path, run: Run, now: Now = hashes_
         if (home / FINISHED).is_file():
             shutil.rmtree(home)
         found = run(settings, home)
-        values = {key: found.get(key) for key in (*ORIGIN, *KEPT)}
+        values = {key: found.get(key) for key in (*ORIGIN, *RECORDED, *keys_of(figures(kept=True)))}
         path = docs / "rows" / f"{table.name}.jsonl"
         path.parent.mkdir(exist_ok=True)
         append_rows(path, [{"label": label, "settings": settings, **values, **hashes}])
@@ -221,11 +222,10 @@ def render(table: Table, rows: Sequence[Row], page: str) -> str:
     kept = table.kept(rows)
     if not kept:
         return f"No rows are kept for this table yet; `make results TABLE={table.name}` measures them.\n"
-    titles = ["method", *(COLUMNS[column][0] for column in table.columns)]
+    titles = ["method", *map(title_of, table.columns)]
     notes = _notes(kept)
     cells = (
-        [label + _marks(row, notes), *(COLUMNS[column][1](row) for column in table.columns)]
-        for label, row in kept.items()
+        [label + _marks(row, notes), *(cell_of(row, column) for column in table.columns)] for label, row in kept.items()
     )
     below = [f"{number}: {warning}." for warning, number in notes.items()]
     below = [fill(line, 120) for line in [*_cautions(table, kept), *below]]
@@ -233,33 +233,53 @@ def render(table: Table, rows: Sequence[Row], page: str) -> str:
 
 
 def render_board(tables: Mapping[str, Table], docs: Path) -> str:
-    """Every preset with a row in a table of BOARD, with its further settings: lossless ones first, each group by
-    speed-up, with untimed presets below, by tokens per step."""
+    """Every preset with a row in a table of BOARD, with its further settings: lossless ones first. They are ranked by
+    speed-up among those of as many prompts; untimed presets stand below, by tokens per step."""
     found: dict[str, tuple[str, Row]] = {}  # by own settings
     for name in BOARD:
         for label, row in tables[name].kept(rows_of(tables[name], docs)).items():
             found.setdefault(" ".join(tables[name].rows[label]), (name, row))
-    presets = [(own, *found[own]) for own in found if own.startswith("+method=")]
-    presets.sort(key=lambda at: (-at[2]["lossless"], -(at[2].get("speedup") or 0), -at[2]["tokens_per_step"]))
-    cells = (
-        [
-            f"`{own}`",
-            "lossless" if row["lossless"] else _price(row),
-            format_value(row, "tokens_per_step"),
-            _speedup(row) if row.get("speedup") else "-",
-            "a trained drafter" if row.get("drafter_hash") else "nothing",
-            name,
-        ]
-        for own, name, row in presets
-    )
-    titles = ["settings", "output TV", "tokens per step", "speed-up", "needs", "table"]
+    groups: dict[tuple, list[tuple[str, str, Row]]] = {}  # presets that are ranked with one another
+    for own, (name, row) in found.items():
+        if own.startswith("+method="):
+            kind = not row["lossless"], row.get("speedup") is None, -int(prompts_of(row).split()[-1])
+            groups.setdefault(kind, []).append((own, name, row))
+    cells = []
+    for kind in sorted(groups):
+        alike = sorted(groups[kind], key=lambda at: (-(at[2].get("speedup") or 0), -at[2]["tokens_per_step"]))
+        cells += [[str(place), *_board_cells(*at)] for place, at in enumerate(alike, 1)]
+    titles = ["rank", "settings", "output TV", "tokens per step", "speed-up", "prompts", "needs", "table"]
     return "\n".join([*table_lines(titles, cells), ""])
+
+
+def _board_cells(own: str, table: str, row: Row) -> list[str]:
+    price, needs = "lossless" if row["lossless"] else _price(row), "a trained drafter"
+    figures = (format_value(row, key) for key in ("tokens_per_step", "speedup"))
+    return [f"`{own}`", price, *figures, prompts_of(row), needs if row.get("drafter_hash") else "nothing", table]
+
+
+def render_protocols(tables: Mapping[str, Table], docs: Path) -> str:
+    """The speed-ups of each method of the headline: the one to quote, then those by other protocols under their
+    suffixes."""
+    kept = {name: table.kept(rows_of(table, docs)) for name, table in tables.items()}
+
+    def speed(name: str, own: Sequence[str], figure: str) -> str:
+        labels = (label for label, given in tables[name].rows.items() if sorted(given) == sorted(own))
+        return next((format_value(kept[name][label], figure) for label in labels if label in kept[name]), "-")
+
+    methods = [own for own in tables["headline"].rows.values() if own[0].startswith("+method=")]
+    cells = (
+        [f"`{' '.join(own).removeprefix('+method=')}`", speed("headline", own, "speedup")]
+        + [speed(name, [*own, *besides], figure) for name, besides, figure in SUFFIXES.values()]
+        for own in methods
+    )
+    return "\n".join([*table_lines(["method", "speed-up", *SUFFIXES], cells), ""])
 
 
 def _price(row: Row) -> str:
     if row.get("output_tv") is not None:
         return format_value(row, "output_tv")
-    return "-" if row.get("least_output_tv") is None else f"at least {_bounded(row, 'least_output_tv')}"
+    return "-" if row.get("least_output_tv") is None else f"at least {format_value(row, 'least_output_tv')}"
 
 
 def _notes(kept: Mapping[str, Row]) -> dict[str, int]:
@@ -284,7 +304,8 @@ def _marks(row: Row, notes: Mapping[str, int]) -> str:
 
 def _cautions(table: Table, kept: Mapping[str, Row]) -> list[str]:
     """What a reader must know before rows are compared."""
-    found = []
+    former = sum(not table.is_of_today(label, row) for label, row in kept.items())
+    found = [f"{former} of {len(kept)} rows are of an earlier protocol and will be measured again."] if former else []
     timed = [row for row in kept.values() if row.get("baseline_latency_s") and not row["compile"]]
     for model in dict.fromkeys(row["model"] for row in timed if "speedup" in table.columns):
         times = sorted(row["baseline_latency_s"] for row in timed if row["model"] == model)
@@ -307,14 +328,13 @@ def _caption(table: Table, kept: Mapping[str, Row], page: str) -> list[str]:
     machines, dtypes, dates = (sorted({row[key] for row in kept.values()}) for key in ("machine", "dtype", "date"))
     days, number = " to ".join(dict.fromkeys([dates[0], dates[-1]])), len(table.rows) - len(kept)
     missing = f" {number} of {len(table.rows)} rows are missing." if number else ""
-    source = f"rows/{table.name}.jsonl"
-    link = os.path.relpath(Path("docs", source), Path("docs", page).parent)
+    link = os.path.relpath(Path("docs", "rows"), Path("docs", page).parent)
     revisions = dict.fromkeys(str(row["revision"])[:7] for row in kept.values())
     return [
         f"Written by `make results TABLE={table.name}` on {', '.join(machines)} in {', '.join(dtypes)},",
         f"{days}, at revision {', '.join(revisions)}; each row is",
         f"`python evaluate.py {' '.join(table.shared)}`",
-        f"with the settings in [{source}]({link}).{missing}",
+        f"with its settings in [rows]({link}).{missing}",
         "",
     ]
 
@@ -348,6 +368,8 @@ def main(names: Sequence[str]) -> None:
         measure(tables[name], docs, CHECKOUT / "runs" / "results", evaluate)
         write_pages(tables[name], docs)
     write_block(docs / "lab" / "field.md", "board", render_board(tables, docs))
+    write_block(docs / "lab" / "results.md", "protocols", render_protocols(tables, docs))
+    write_block(docs / "glossary.md", "figures", glossary())
 
 
 if __name__ == "__main__":

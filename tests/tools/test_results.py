@@ -9,6 +9,7 @@ from support.configs import composed
 from support.paths import ROOT
 
 from lantern.evaluation.rows import append_rows
+from lantern.figures import glossary
 from tools.markdown import split_page
 from tools.results import (
     BOARD,
@@ -16,6 +17,7 @@ from tools.results import (
     hashes_of,
     load_tables,
     measure,
+    prompts_of,
     render,
     render_board,
     rows_of,
@@ -43,7 +45,7 @@ def row() -> dict:
 
 def now(settings) -> dict:
     """In place of hashes_of, which composes: these settings are not evaluate.py's."""
-    return {"preset": str(settings[0]), "weights": "w", "code": "c"}
+    return {"preset": str(settings[0]), "protocol": "p", "weights": "w", "code": "c"}
 
 
 class Runs:
@@ -76,7 +78,7 @@ def test_a_page_holds_what_the_kept_rows_say(name):
     for page in table.pages:
         _, within, _ = split_page((DOCS / page).read_text(), name)
         assert within == render(table, rows_of(table, DOCS), page)
-        assert all((DOCS / page).parent.joinpath(link).is_file() for link in re.findall(r"\]\((.*?)\)", within))
+        assert all((DOCS / page).parent.joinpath(link).exists() for link in re.findall(r"\]\((.*?)\)", within))
 
 
 def test_the_board_ranks_what_its_tables_hold(docs):
@@ -84,7 +86,7 @@ def test_the_board_ranks_what_its_tables_hold(docs):
     _, within, _ = split_page((DOCS / "lab" / "field.md").read_text(), "board")
     assert within == render_board(TABLES, DOCS)
     presets = [settings for name in BOARD for settings in TABLES[name].rows.values() if settings[0][:8] == "+method="]
-    listed = [line.split("`")[1].split() for line in within.splitlines() if line.startswith("| `")]
+    listed = [line.split("`")[1].split() for line in within.splitlines() if "`+method=" in line]
     assert sorted(map(tuple, listed)) == sorted(set(map(tuple, presets)))
     (docs / "rows").mkdir()
     own = {"slow": ["+method=a"], "fast": ["+method=b"], "lossy": ["+method=c"], "no preset": ["drafter=none"]}
@@ -97,6 +99,7 @@ def test_the_board_ranks_what_its_tables_hold(docs):
         append_rows(docs / "rows" / f"{name}.jsonl", [line | changed.get(line["label"], {}) for line in rows])
     lines = render_board(tables, docs).splitlines()[2:]
     assert [line.split("`")[1][-1] for line in lines] == ["b", "a", "c"]
+    assert [line.split(" | ")[0] for line in lines] == ["| 1", "| 2", "| 1"]
     assert ["| lossless |" in line for line in lines] == [True, True, False]
 
 
@@ -104,8 +107,8 @@ def test_the_board_ranks_what_its_tables_hold(docs):
 def test_every_table_is_written_by_the_command(page):
     """Catches a table that is typed, and rows of a table that no page holds."""
     text = (DOCS / page).read_text()
-    boards = ["board"] if page == "lab/field.md" else []
-    for name in [*boards, *(name for name, table in TABLES.items() if page in table.pages)]:
+    written = ["board"] if page == "lab/field.md" else ["protocols"]
+    for name in [*written, *(name for name, table in TABLES.items() if page in table.pages)]:
         before, _, after = split_page(text, name)
         text = before + after
     assert "\n|" not in text
@@ -135,7 +138,7 @@ def test_a_stopped_measurement_goes_on_and_ends_with_the_whole_table(docs):
     text = (docs / "page.md").read_text()
     assert text.startswith("above\n<!-- table small -->\nWritten by `make results TABLE=small`")
     assert text.endswith("<!-- end of table small -->\nbelow\n")
-    assert "| `jacobi` | 3.34 | 2.09 [1.94, 2.27] | 0.2 + 4.9 + 0.5 | 12% | - | " in text
+    assert "| `jacobi` | 3.34 | 2.09 [1.94, 2.27] | 0.2 + 4.9 + 0.5 | 0.12 | - | " in text
     assert "| -0.016 [-0.035, 0.004] | 1 | yes |\n" in text
 
 
@@ -172,9 +175,57 @@ def test_a_row_of_another_preset_or_other_weights_is_measured_again_and_one_of_o
     measure(TABLE, docs, docs, of_code := Runs(), lambda settings: now(settings) | {"code": "other"})
     assert of_code.made == []
     assert "small, `jacobi`: of earlier code" in capsys.readouterr().out
-    for changed in ("preset", "weights"):
+    for changed in ("preset", "protocol", "weights"):
         measure(TABLE, docs, docs, again := Runs(), lambda settings, name=changed: now(settings) | {name: "other"})
         assert [made[0] for made in again.made] == ["drafter=none", "+a=1"]
+
+
+def test_tables_share_the_rows_of_one_command(docs):
+    """Catches one method with two speed-ups: measured for each table that names it."""
+    measure(TABLE, docs, docs, Runs(), now)
+    other = replace(TABLE, name="other", rows={"again": ["+a=1"], "new": ["+a=3"]})
+    (docs / "page.md").write_text(PAGE.replace("small", "other"))
+    measure(other, docs, docs, runs := Runs(), now)
+    assert runs.made == [["+a=3", "speed.num_prompts=2"]]
+    assert [*other.kept(rows_of(other, docs))] == ["again", "new"]
+
+
+def test_a_row_of_another_protocol_is_shown_as_such_until_it_is_measured_again(docs):
+    """Catches figures of 12 and of 24 prompts side by side without a word, and a page that is empty meanwhile."""
+    measure(TABLE, docs, docs, Runs(), now)
+    more = replace(TABLE, shared=["speed.num_prompts=24"], columns=["prompts", "speedup"])
+    text = render(more, rows_of(more, docs), "page.md")
+    assert "| plain | 2 | 2.09 [1.94, 2.27] |" in text
+    assert "2 of 2 rows are of an earlier protocol" in text
+    measure(more, docs, docs, runs := Runs(), now)
+    assert len(runs.made) == 2
+    assert "earlier protocol" not in render(more, rows_of(more, docs), "page.md")
+
+
+def test_methods_are_ranked_among_those_of_as_many_prompts(docs):
+    """Catches a speed-up over 8 easy prompts above one over 32."""
+    (docs / "rows").mkdir()
+    tables = {name: replace(TABLE, name=name, rows={}) for name in BOARD}
+    for name, prompts, speedup in ((BOARD[0], 24, 1.5), (BOARD[1], 8, 2.5)):
+        tables[name] = replace(
+            TABLE, name=name, rows={"a": [f"+method={name}"]}, shared=[f"speed.num_prompts={prompts}"]
+        )
+        made = row() | {"label": "a", "settings": tables[name].settings("a"), "speedup": speedup}
+        append_rows(docs / "rows" / f"{name}.jsonl", [made])
+    cells = [line.split(" | ") for line in render_board(tables, docs).splitlines()[2:]]
+    assert [(line[0], line[5]) for line in cells] == [("| 1", "24"), ("| 1", "8")]
+
+
+def test_every_table_has_as_many_prompts():
+    """Catches methods that are compared on different prompts: windows commit 11 % more on the first 24 than on 8."""
+    counts = {given for table in TABLES.values() for given in table.shared if given.endswith("_prompts=24")}
+    assert counts == {"speed.num_prompts=24"}
+    assert {prompts_of({"settings": table.shared}).split()[0] for table in TABLES.values()} == {"24"}
+
+
+def test_the_glossary_lists_today_s_figures():
+    """Catches a figure that was added, renamed or explained anew in the code alone."""
+    assert split_page((DOCS / "glossary.md").read_text(), "figures")[1] == glossary()
 
 
 def test_hashes_know_a_preset_by_what_it_composes_and_not_by_its_name(monkeypatch):
@@ -183,6 +234,11 @@ def test_hashes_know_a_preset_by_what_it_composes_and_not_by_its_name(monkeypatc
     assert plain == hashes_of(["+method=scd", "drafter.length=31"])
     assert stale(plain, hashes_of(["+method=scd", "drafter.length=14"])) == ["preset"]
     assert stale(plain, hashes_of(["+method=scd", "paths.weights=/elsewhere"])) == ["weights"]
+    assert stale(plain, hashes_of(["+method=scd", "batch_size=7"])) == ["protocol"]
+    assert stale(plain, hashes_of(["+method=scd", "metrics.fidelity.num_references=7"])) == ["protocol"]
+    monkeypatch.setattr("tools.results.load_prompts", lambda *_: ["another text"])
+    assert stale(plain, hashes_of(["+method=scd"])) == ["protocol"]
+    monkeypatch.undo()
     monkeypatch.setattr("tools.results.code_now", lambda: "other")
     assert stale(plain, hashes_of(["+method=scd"])) == ["code"]
 
@@ -191,7 +247,7 @@ def test_hashes_know_a_preset_by_what_it_composes_and_not_by_its_name(monkeypatc
 def test_no_kept_row_is_of_another_preset_or_other_weights(name):
     """Catches a preset or weights that changed without their rows."""
     kept = TABLES[name].kept(rows_of(TABLES[name], DOCS))
-    others = {label: stale(row, hashes_of(TABLES[name].settings(label))) for label, row in kept.items()}
+    others = {label: stale(row, hashes_of(row["settings"])) for label, row in kept.items()}
     assert {label: found for label, found in others.items() if set(found) - {"code"}} == {}
 
 
