@@ -55,6 +55,20 @@ def test_the_own_rule_commits_more_the_more_it_relaxes(home, monkeypatch, capsys
     assert len(list(home.glob("rule_*.png"))) == 3
 
 
+def test_the_own_drafter_grows_trees(home, monkeypatch, capsys):
+    run("own_drafter.py", monkeypatch)
+    rates = [float(line.rpartition(": ")[2].split()[0]) for line in capsys.readouterr().out.splitlines()]
+    assert len(rates) == 2
+    assert min(rates) > 1
+    assert (home / "own_drafter.png").is_file()
+
+
+def test_the_own_targets_window_gives_its_tokens(home, monkeypatch, capsys):
+    run("own_target.py", monkeypatch)
+    assert capsys.readouterr().out.splitlines()[0].endswith("True")
+    assert (home / "own_target.png").is_file()
+
+
 def test_glm_images_window_gives_its_tokens(home, monkeypatch, capsys):
     FAMILIES["glm_image"].make(home / "checkpoint")
     run("glm_image.py", monkeypatch, str(home / "checkpoint"), "a red sphere", *TINY_GLM_IMAGE)

@@ -2,6 +2,7 @@
 with each combination on random weights; writes the tables of docs/extending.md."""
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -78,16 +79,18 @@ def decodes(pipeline: Pipeline) -> bool:
 
 
 def combinations(model: Model) -> Iterator[list[str]]:
-    """A line for each drafter: its name and the forms of rule that each verification takes with it."""
-    rules = rules_of(model.target.codebook)
+    """Drafters, and the forms of rule that each verification takes with them; those that take the same share a line."""
+    rules, drafters = rules_of(model.target.codebook), defaultdict(list)
     for name, parts in DRAFTERS.items():
         pipeline, cells = model.pipeline(**parts), []
         for choose in VERIFICATIONS.values():
             fits = [
                 form for form, rule in rules.items() if decodes(replace(pipeline, rule=rule, verification=choose(rule)))
             ]
-            cells.append(", ".join(f"`{form}`" for form in fits) or "-")
-        yield [name, *cells]
+            cells.append("all" if len(fits) == len(rules) else ", ".join(f"`{form}`" for form in fits) or "-")
+        drafters[tuple(cells)].append(name)
+    for cells, names in drafters.items():
+        yield [", ".join(names), *cells]
 
 
 def shipped() -> Iterator[list[str]]:

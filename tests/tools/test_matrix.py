@@ -17,8 +17,7 @@ def test_the_page_has_the_combinations_that_decode(tmp_path):
     """Catches a check that refuses more or less than the page says, and a rule of conf/ that it leaves out."""
     found, page = tables(tmp_path), PAGE.read_text()
     assert {name: split_page(page, name)[1] for name in found} == found
-    assert len(found["combinations"].splitlines()) == 2 + len(DRAFTERS)
-    assert all(f"`{name}`" in page for name in (*FORMS, *VERIFICATIONS))
+    assert all(name in page for name in (*DRAFTERS, *(f"`{name}`" for name in (*FORMS, *VERIFICATIONS))))
 
 
 @pytest.mark.parametrize("group", ["acceptance", "verification", "drafter"])
