@@ -60,7 +60,13 @@ class PrefixReader(Protocol):
 
 
 class HuggingFaceTarget(CachedTarget):
-    """Implements lantern.types.Target. Each guidance row has its own line in the cache, since prefixes differ."""
+    """Implements lantern.types.Target. Each guidance row has its own line in the cache, since prefixes differ.
+
+    A body fits if it is the decoder stack of a causal model of transformers (LlamaModel, Qwen2Model, ChameleonModel, …):
+    it has `config`, `layers`, `norm` and `get_input_embeddings()`, every layer attends by softmax over keys that lie in a
+    cache of transformers, and its forward takes inputs_embeds, position_ids, a 4D attention_mask and past_key_values.
+    Recurrent layers (Mamba), sliding windows shorter than the image and encoder-decoder models do not fit: for those
+    implement Target itself, as lantern/models/llamagen/target.py does."""
 
     def __init__(
         self, body: nn.Module, vocabulary: ImageVocabulary, prompts: PromptIds, tokenizer: ImageTokenizer,
