@@ -187,38 +187,6 @@ class OwnLoop:
     ("acceptance=exact",),
 )  # fmt: skip
 
-BODY = Extension(
-    "model", "llama",
-    '''
-import torch
-from types import SimpleNamespace
-from transformers import LlamaConfig, LlamaModel
-from lantern.models.hf.prompt_format import PromptIds, fixed
-from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
-
-CODES, SIDE = 24, 4
-
-class Letters:
-    def __call__(self, text, **_):
-        return SimpleNamespace(input_ids=[CODES + ord(letter) % 8 for letter in text])
-
-class Greys:
-    codebook = torch.linspace(0, 1, CODES)[:, None]
-
-    def decode(self, tokens):
-        return self.codebook[tokens].view(-1, 1, SIDE, SIDE).expand(-1, 3, -1, -1)
-
-def load_llama():
-    torch.manual_seed(0)
-    body = LlamaModel(LlamaConfig(vocab_size=CODES + 8, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-                                  num_attention_heads=4))
-    vocabulary = ImageVocabulary(body.embed_tokens.weight[:CODES], torch.randn(CODES, 32))
-    prompts = PromptIds(Letters(), 8, [CODES], [], fixed([CODES]))
-    return HuggingFaceTarget(body, vocabulary, prompts, Greys(), (SIDE, SIDE), 2.0, "random")
-''',
-    "_target_: my_parts.load_llama\n",
-    ("drafter=jacobi", "acceptance=exact", "prompts=[a,bcd]", "speed.num_prompts=2"),
-)  # fmt: skip
 EXPECTED = {
     RULE: {
         "acceptance": "mixture", "acceptance.share": 0.25, "verification": "ratio", "lossless": False,
@@ -237,7 +205,6 @@ EXPECTED = {
     },
     START: {"drafter": "jacobi", "drafter.start": "zero", "verification": "ratio", "lossless": True},
     LOOP: {"drafter": "own_loop", "tokens_per_step": 1.0, "lossless": False},
-    BODY: {"model": "llama", "drafter": "jacobi", "lossless": True, "target_hash": "random"},
 }  # fmt: skip
 SMALL = ["speed.num_prompts=1", "quality.num_images=0", "output_tv.num_positions=0", "tracking.mode=disabled"]
 

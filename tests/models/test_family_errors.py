@@ -226,3 +226,10 @@ def test_damaged_folders_are_one_clear_error_each(loaded, tmp_path, capfd):
     with pytest.raises(CheckpointError, match=r"never executed|not readable"):
         instantiate_model(cfg)
     assert "executed" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("body", [torch.nn.Linear(2, 2), torch.nn.Module()], ids=["linear", "module"])
+def test_a_body_that_does_not_fit_is_one_sentence(body):
+    """Catches an AttributeError of a pass, for a stranger's recurrent or encoder-decoder model."""
+    with pytest.raises(LanternError, match=r"has no config, layers, norm, .*write a lantern.types.Target"):
+        HuggingFaceTarget(body, None, None, None, (2, 2), 1.0)

@@ -62,11 +62,11 @@ class PrefixReader(Protocol):
 class HuggingFaceTarget(CachedTarget):
     """Implements lantern.types.Target. Each guidance row has its own line in the cache, since prefixes differ.
 
-    A body fits if it is the decoder stack of a causal model of transformers (LlamaModel, Qwen2Model, ChameleonModel, …):
-    it has `config`, `layers`, `norm` and `get_input_embeddings()`, every layer attends by softmax over keys that lie in a
-    cache of transformers, and its forward takes inputs_embeds, position_ids, a 4D attention_mask and past_key_values.
-    Recurrent layers (Mamba), sliding windows shorter than the image and encoder-decoder models do not fit: for those
-    implement Target itself, as lantern/models/llamagen/target.py does."""
+    A body fits if it is the decoder stack of a causal model of transformers (LlamaModel, Qwen2Model, …). It has
+    `config`, `layers`, `norm` and `get_input_embeddings()`. Every layer attends by softmax to keys in a cache of
+    transformers. Its forward takes inputs_embeds, position_ids, a 4D attention_mask and past_key_values. Recurrent
+    layers (Mamba), sliding windows shorter than the image and encoder-decoder models do not fit: for those write a
+    Target, as lantern/models/llamagen/target.py does."""
 
     def __init__(
         self, body: nn.Module, vocabulary: ImageVocabulary, prompts: PromptIds, tokenizer: ImageTokenizer,
@@ -75,6 +75,11 @@ class HuggingFaceTarget(CachedTarget):
     ) -> None:  # fmt: skip
         """grid: rows and columns of the image; preview: of a smaller grid of it that is drawn first. The body's rotary
         positions are then those of grid_positions."""
+        if lacks := [part for part in ("config", "layers", "norm", "get_input_embeddings") if not hasattr(body, part)]:
+            raise LanternError(
+                f"{type(body).__name__} has no {', '.join(lacks)}: HuggingFaceTarget takes decoder stacks such as "
+                "LlamaModel, as its docstring says; write a lantern.types.Target of your own for other bodies"
+            )
         super().__init__(tokenizer, cfg_scale, weights_hash, vocabulary.embed.device)
         self.transformer, self.vocabulary = body.eval().requires_grad_(False), vocabulary
         share_keys(body)
