@@ -10,6 +10,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from support.configs import composed
 from support.paths import CONF, ROOT
 
+from lantern.evaluation.rows import Row, read_rows
+
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += [ROOT / "data" / "weights" / "README.md"]
 PARAMS = [page if page.name == "README.md" else pytest.param(page, marks=pytest.mark.full) for page in PAGES]
@@ -103,11 +105,18 @@ def test_every_make_target_exists():
     assert shown <= targets
 
 
+def anchors_of(page: Path) -> set[str]:
+    """The names of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_picture_and_file_exists(page):
     """Catches a link, a picture or a module that has moved; modules may be named by the end of their path."""
-    links = re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text())
-    missing = [link for link in links if not (page.parent / link).exists()]
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text())
+    missing = [link for link, _ in links if not (page.parent / link).exists()]
+    missing += [part for link, part in links if part and part not in anchors_of(page.parent / link if link else page)]
     words = [word for code in code_of(page)[1] for word in code.split()]
     paths = [word for word in words if re.fullmatch(r"[\w/-]+\.(py|md)|(lantern|conf|tests|docs|data)/[\w/.-]*", word)]
     modules = [str(path) for path in (ROOT / "lantern").rglob("*.py")]
@@ -119,25 +128,39 @@ def test_every_link_picture_and_file_exists(page):
     assert missing == []
 
 
-def test_every_speed_up_in_the_readme_is_a_measured_one():
-    """Catches a figure of the readme that was left behind when its row was measured again."""
-    measured = "".join(
-        (ROOT / "docs" / "lab" / f"{name}.md").read_text() for name in ("results", "field", "gpu", "worlds")
-    )
-    figures = re.findall(r"\d\.\d\d \[\d\.\d\d, \d\.\d\d\]", (ROOT / "README.md").read_text())
+@cache
+def kept_rows() -> list[Row]:
+    return [row for path in sorted((ROOT / "docs" / "rows").rglob("*.jsonl")) for row in read_rows(path)]
+
+
+def with_bounds(row: Row, key: str) -> str:
+    return "{:.2f} [{:.2f}, {:.2f}]".format(*(row[f"{key}{end}"] for end in ("", "_low", "_high")))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/lab/negative.md"])
+def test_every_figure_with_bounds_is_of_a_kept_row(page):
+    """Catches a figure that was typed, or left behind when its row was measured again."""
+    keys = [(row, key) for row in kept_rows() for key in row if row.get(f"{key}_low") is not None]
+    known = {with_bounds(row, key) for row, key in keys}
+    figures = re.findall(r"-?\d+\.\d\d \[-?\d+\.\d\d, -?\d+\.\d\d\]", (ROOT / page).read_text())
     assert figures
-    assert [figure for figure in figures if figure not in measured] == []
+    assert [figure for figure in figures if figure not in known] == []
 
 
-def test_every_figure_of_a_negative_result_is_on_the_page_it_links():
-    """Catches a figure that was left behind when its row was measured again."""
-    items = re.findall(r"^- (.*(?:\n  .*)*)", (ROOT / "docs" / "lab" / "negative.md").read_text(), re.MULTILINE)
-    assert items
-    for item in items:
-        for text, page in re.findall(r"(.*?)\]\(([\w/.]+\.md)\)", item, re.DOTALL):
-            measured = (ROOT / "docs" / "lab" / page).read_text()
-            figures = re.findall(r"\d\.\d\d \[\d\.\d\d, \d\.\d\d\]|\d+\.\d+", text)
-            assert [figure for figure in figures if figure not in measured] == [], text
+def test_the_figures_of_the_gpu_are_those_of_its_rows():
+    """Catches a typed table, a range that leaves a row out, and another page that has the range otherwise."""
+    text = (ROOT / "docs" / "lab" / "gpu.md").read_text()
+    rows = [row for row in read_rows(ROOT / "docs" / "rows" / "gpu" / "field.jsonl") if row.get("method")]
+    lines = re.findall(r"^\| [^|]* \| (\d[^|]*\| [^|]*\[[^|]*\| [^|]*) \|$", text, re.MULTILINE)
+    made = [
+        f"{row['tokens_per_step']:.2f} | {with_bounds(row, 'speedup')} | {row['baseline_latency_s']:.3f}"
+        for row in rows
+    ]
+    assert sorted(lines) == sorted(made)
+    rows = read_rows(ROOT / "docs" / "rows" / "gpu" / "benchmark_embedded.jsonl")
+    slow = [row["speedup"] for row in rows if row.get("batch", 0) >= 16 and row["tokens_per_step"] > 1]
+    for page in ("gpu", "negative"):
+        assert f"{min(slow):.2f} to {max(slow):.2f} times" in (ROOT / "docs" / "lab" / f"{page}.md").read_text()
 
 
 def test_the_map_names_every_package():
