@@ -34,7 +34,7 @@ FINISH_TIMEOUT_S = 600  # for uploads, at the end
 CALL_TIMEOUT_S = 60  # for a call that only hands data over
 MAX_TAG = 64  # letters, of which W&B takes no more
 Returned = TypeVar("Returned")
-KEY_FILE = "wandb.key"
+FOLDER_ID_FILE = "wandb.folder_id"
 MAX_IMAGES = 32  # in a table; all images are in the run folder
 RESULT_FILES = ("*.jsonl", "*.json", "*.csv", "*.png", "report.html")
 MODES = ("auto", "online", "offline", "disabled")
@@ -111,7 +111,7 @@ class Group(NamedTuple):
 
     def run_id(self, what: str) -> str:
         """The same id for the same setting whenever the sweep runs again in its folder."""
-        return digest(f"{folder_key(self.folder)}/{what}")
+        return digest(f"{folder_id(self.folder)}/{what}")
 
 
 def group_of(sweep: str | None, folder: str | Path) -> Group:
@@ -119,11 +119,12 @@ def group_of(sweep: str | None, folder: str | Path) -> Group:
     return Group(f"{sweep or 'evaluate'}-{Path(folder).name}", Path(folder))
 
 
-def folder_key(folder: Path) -> str:
-    """A folder's random key, made once. Of processes that start together, the last one's key is kept."""
-    if not (folder / KEY_FILE).exists():
-        replace_text(folder / KEY_FILE, secrets.token_hex(8))
-    return (folder / KEY_FILE).read_text()
+def folder_id(folder: Path) -> str:
+    """A folder's random id, from which those of its W&B runs follow, made once; no secret. Of processes that start
+    together, the last one's is kept."""
+    if not (folder / FOLDER_ID_FILE).exists():
+        replace_text(folder / FOLDER_ID_FILE, secrets.token_hex(8))
+    return (folder / FOLDER_ID_FILE).read_text()
 
 
 class Point(NamedTuple):
@@ -190,7 +191,7 @@ class Tracker:
                 named = {"name": run_name(best.row), "certain": best.is_certain, "candidates": best.candidates}
                 values = flatten(best.corrected) | named
                 run.summary.update({f"best/{key}": value for key, value in values.items()})
-            run.log_artifact(results_artifact(f"sweep-{folder_key(group.folder)}", folder, {"points": len(rows)}))
+            run.log_artifact(results_artifact(f"sweep-{folder_id(group.folder)}", folder, {"points": len(rows)}))
 
         settings = {"job_type": "summary", "name": f"{group.name}/summary", "dir": folder}
         tags = list(dict.fromkeys(tag for row in rows for tag in run_tags(row)))

@@ -127,7 +127,7 @@ def test_a_run_keeps_its_id_when_its_sweep_is_run_again_and_other_folders_have_o
     assert group == group_of("delta", tmp_path / "a")
     assert group.run_id(setting_id(ROW)) == group_of("delta", tmp_path / "a").run_id(setting_id(ROW))
     assert group.run_id("x") not in (group.run_id("y"), group_of("delta", tmp_path / "b").run_id("x"))
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["wandb.key"]  # nothing temporary is left
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["wandb.folder_id"]  # nothing temporary is left
 
 
 def test_a_failing_tracker_is_a_warning(tmp_path, monkeypatch, caplog):

@@ -21,10 +21,10 @@ from lantern.errors import LanternError
 from lantern.reporting.trackio_runs import begin
 from lantern.reporting.wandb_runs import (
     FINISH_TIMEOUT_S,
-    KEY_FILE,
+    FOLDER_ID_FILE,
     Guard,
     clean_tags,
-    folder_key,
+    folder_id,
     name_input,
     quiet_settings,
     tell_offline,
@@ -184,7 +184,7 @@ def wandb_logger(
     folder, if that has one."""
     Guard("its own folder has all", FINISH_TIMEOUT_S)(wandb.finish)  # else this would log to a sweep's previous point
     resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
-    key = folder_key(resumed if (resumed / KEY_FILE).is_file() else Path(save_dir))
+    key = folder_id(resumed if (resumed / FOLDER_ID_FILE).is_file() else Path(save_dir))
     settings = {
         "entity": entity,
         "group": group,
