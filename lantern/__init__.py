@@ -1,18 +1,17 @@
 """Lantern: fast image generation from visual autoregressive models, with the price in quality measured."""
 
+from importlib import import_module
+
 __version__ = "0.3.0"  # pyproject.toml reads it here
 
-__all__ = ["check_law", "load", "wrap"]
+IN = {  # where they are: what they bring with them, such as Hydra and torch, most imports of this do without
+    "load": "api", "wrap": "api", "check_law": "laws.certificate", "accelerate": "acceleration",
+    "accelerated": "acceleration", "restore": "acceleration",
+}  # fmt: skip
+__all__ = ["accelerate", "accelerated", "check_law", "load", "restore", "wrap"]
 
 
 def __getattr__(name: str) -> object:
-    """What `load` and `wrap` bring with them (Hydra), and `check_law` (torch), most imports of this do without."""
-    if name in ("load", "wrap"):
-        from lantern import api
-
-        return getattr(api, name)
-    if name == "check_law":
-        from lantern.laws.certificate import check_law
-
-        return check_law
-    raise AttributeError(f"module 'lantern' has no attribute {name!r}")
+    if name not in IN:
+        raise AttributeError(f"module 'lantern' has no attribute {name!r}")
+    return getattr(import_module(f"lantern.{IN[name]}"), name)

@@ -80,7 +80,7 @@ class Model:
         self._own = own
         chosen = [] if _is_target(loaded) else [f"model={name}"]
         self._overrides = [*chosen, *(given for given in overrides if given not in self._of_parts)]
-        config = _compose(self._overrides, own)
+        config = compose(self._overrides, own)
         check_settings(config)
         allow_tf32(config.tf32)
         with _in_one_sentence(config.model):
@@ -93,7 +93,7 @@ class Model:
     def prompts(self) -> list[str]:
         """Those that evaluate.py takes for it, with the settings that its conditioner is evaluated with."""
         needed = reader_of(self.target).evaluate_with
-        config = _compose([*needed, *self._overrides], self._own)
+        config = compose([*needed, *self._overrides], self._own)
         return load_prompts(config.prompts, Path(config.paths.root) / "data" / "prompts")
 
     def pipeline(
@@ -140,9 +140,9 @@ class Model:
 
     def _config(self, chosen: Sequence[str]) -> DictConfig:
         """With the settings of parts given to load() that the chosen parts have."""
-        found = _compose([*self._overrides, *chosen], self._own)
+        found = compose([*self._overrides, *chosen], self._own)
         kept = [given for given in self._of_parts if given[0] in "+~" or _has(found, key_of(given))]
-        return _compose([*self._overrides, *kept, *chosen], self._own) if kept else found
+        return compose([*self._overrides, *kept, *chosen], self._own) if kept else found
 
     def generate(
         self,
@@ -253,7 +253,7 @@ def _in_one_sentence(config: DictConfig) -> Iterator[None]:
         raise known from error
 
 
-def _compose(overrides: Sequence[str], own: Sequence[str] = ()) -> DictConfig:
+def compose(overrides: Sequence[str], own: Sequence[str] = ()) -> DictConfig:
     """Raises LanternError for overrides that do not fit. own: folders of the user's yamls."""
     try:
         return composed(CONFIG_FOLDER, "evaluate", overrides, own)

@@ -42,6 +42,7 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "scenes",
     "streaming",
     "api",
+    "acceleration",
     "contact",
     "live",
     "__main__",

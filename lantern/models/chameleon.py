@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import ChameleonConfig, ChameleonForConditionalGeneration
 
 from lantern.models.checkpoints import build_model, read_weights
-from lantern.models.hf.pretrained import Pretrained, load_pretrained
+from lantern.models.hf.pretrained import IMAGE_INPUTS, Pretrained, load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, fixed, id_of
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 from lantern.models.llamagen.tokenizer import VQTokenizer
@@ -141,7 +141,7 @@ def _template(image_size: int) -> str:
 def _load(checkpoint: str, geometry: dict | None, dtype: str, device: str) -> Pretrained:
     """Without transformers' image tokenizer, which is an encoder without a decoder."""
     config = ChameleonConfig(**{"vocabulary_map": {}, **(geometry or {})})
-    family, ignored = ChameleonForConditionalGeneration, ("model.vqmodel.",)
+    family, ignored = ChameleonForConditionalGeneration, IMAGE_INPUTS["chameleon"]
     loaded = load_pretrained(family, config, checkpoint, dtype, device, per_head=HEAD_NORMS, ignored=ignored)
     del loaded.model.model.vqmodel
     return loaded

@@ -26,7 +26,7 @@ from lantern.errors import CheckpointError, LanternError, first_line
 from lantern.models.chameleon import ChameleonVQGAN
 from lantern.models.hf.code_colors import CodeColors
 from lantern.models.hf.diffusion_images import DiffusionImages
-from lantern.models.hf.pretrained import load_pretrained
+from lantern.models.hf.pretrained import IMAGE_INPUTS, load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, chat_template, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 from lantern.models.token_grid import check_image_size, grid_of
@@ -114,11 +114,9 @@ def load_janus(
 ) -> HuggingFaceTarget:  # fmt: skip
     """geometry: text_config, vision_config and vq_config of JanusConfig."""
     config = JanusConfig(**geometry)
-    ignored = ("lm_head.", "model.vision_model.", "model.aligner.")  # for image inputs
-    whole, text, made_of = load_pretrained(
-        JanusForConditionalGeneration, config, checkpoint, dtype, device, ignored=ignored
-    )
-    model, head = whole.model, whole.model.generation_head
+    family, ignored = JanusForConditionalGeneration, IMAGE_INPUTS["janus"]
+    whole, text, made_of = load_pretrained(family, config, checkpoint, dtype, device, ignored=ignored)
+    model = whole.model
     del model.vision_model, model.aligner
     begin, image, pad = (id_of(text, name) for name in JANUS_NAMES)
 
@@ -126,13 +124,17 @@ def load_janus(
         return [begin, *[pad] * (len(ids) - 2), image]
 
     prompts = PromptIds(text, prefix_len, [begin], [image], unconditional, JANUS_TEMPLATE)
+    side, vocabulary = config.vq_config.num_patches, janus_vocabulary(whole)
+    images = JanusImages(model.vqmodel)
+    return HuggingFaceTarget(model.language_model, vocabulary, prompts, images, (side, side), cfg_scale, made_of)
+
+
+def janus_vocabulary(whole: JanusForConditionalGeneration) -> ImageVocabulary:
+    model, head = whole.model, whole.model.generation_head
     with torch.no_grad():
         embed = model.generation_aligner(model.generation_embeddings.weight)
     hidden = nn.Sequential(head.proj_out, head.activation_fn)
-    vocabulary = ImageVocabulary(embed, head.vision_head.weight, head.vision_head.bias, hidden)
-    side = config.vq_config.num_patches
-    images = JanusImages(model.vqmodel)
-    return HuggingFaceTarget(model.language_model, vocabulary, prompts, images, (side, side), cfg_scale, made_of)
+    return ImageVocabulary(embed, head.vision_head.weight.detach(), head.vision_head.bias.detach(), hidden)
 
 
 def load_liquid(
@@ -227,9 +229,14 @@ def load_glm_image(
     config, grid = GlmImageConfig(**geometry), grid_of(image_size, GLM_IMAGE_PIXELS)
     ratio = (grid[0] / grid[1]) ** 0.5
     preview = max(1, int(ratio * preview_side)), max(1, int(preview_side / ratio))
-    ignored = ("model.visual.", "model.vision.", "model.vqmodel.quant")  # for image inputs
     model, text, made_of = load_pretrained(
-        GlmImageForConditionalGeneration, config, checkpoint, dtype, device, ignored=ignored[:2], parts=GLM_IMAGE_PARTS
+        GlmImageForConditionalGeneration,
+        config,
+        checkpoint,
+        dtype,
+        device,
+        ignored=IMAGE_INPUTS["glm_image"],
+        parts=GLM_IMAGE_PARTS,
     )
     body, codes = model.model.language_model, slice(0, config.vq_config.num_embeddings)
     codebook = F.normalize(model.model.vqmodel.quantize.embedding.weight.float(), dim=-1)

@@ -25,6 +25,11 @@ from lantern.runtime.files import parse_json
 from lantern.runtime.hardware import resolve_device, resolve_dtype, split_int8
 
 COMMON = PreTrainedConfig().to_dict().keys() - {"model_type"}  # of all families, such as architectures and dtype
+IMAGE_INPUTS = {  # by model_type, prefixes of what reads images, which drawing one does without
+    "janus": ("lm_head.", "model.vision_model.", "model.aligner."),
+    "chameleon": ("model.vqmodel.",),
+    "glm_image": ("model.visual.", "model.vision."),
+}
 WITHOUT_EFFECT = re.compile(  # on a pass: names in a config, besides COMMON
     r"token_id$|dropout|^initializer|^use_cache$|^max_position|^vocabulary_map$|parallel_size$|^pretraining_tp$|decoder"
 )
@@ -39,18 +44,23 @@ class Pretrained(NamedTuple):
 
 
 def wrap_loaded(model: PreTrainedModel, processor: object) -> Pretrained:
-    """A model that is loaded already, as a checkpoint for load_pretrained: modules of their own over the same weights,
-    so that what is changed here, such as the attention, leaves the caller's model as it is."""
+    """A model that is loaded already, as a checkpoint for load_pretrained."""
     text = getattr(processor, "tokenizer", processor)
     if not isinstance(text, PreTrainedTokenizerBase):
         raise CheckpointError(f"processor={processor!r} has no text tokenizer; give the model's processor or tokenizer")
+    return Pretrained(sharing_weights(model), text, "")
+
+
+def sharing_weights(model: PreTrainedModel) -> PreTrainedModel:
+    """Modules of their own over the same weights, in evaluation mode, so that what is changed in them, such as the
+    attention, leaves the caller's model as it is."""
     tensors = (*model.parameters(), *model.buffers())
     shared = {id(tensor): tensor.detach() for tensor in tensors}
     shared |= {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in model.parameters()}
     copied = deepcopy(model, shared)
     for module in copied.modules():
         module.is_shared = True  # no projections are fused, which would need a second copy of them
-    return Pretrained(copied.eval(), text, "")
+    return copied.eval()
 
 
 def load_pretrained(

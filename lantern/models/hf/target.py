@@ -88,11 +88,15 @@ class HuggingFaceTarget(CachedTarget):
         self.prompts, self.image_grid, self.preview = prompts, tuple(grid), preview
         self.grid = token_layout(grid, preview)
         self.num_tokens = self.grid[0] * self.grid[1]
-        self.vocab_size, self.prefix_len = len(vocabulary.embed), prompts.length
-        device = vocabulary.embed.device
+        self.vocab_size, device = len(vocabulary.embed), vocabulary.embed.device
         self.positions = grid_positions(preview, grid).to(device) if preview else None  # [L, 3]
-        self.rotation = line_table(self.prefix_len + self.num_tokens, self._head_dim).to(device)
-        self.rotary = rotary_table(self.rotation, precise(vocabulary.embed))  # for drafters; the body has its own
+        self.take(prompts.length)
+
+    def take(self, length: int) -> None:
+        """From now on prefixes have this length, in tokens."""
+        self.prompts.length = self.prefix_len = length
+        self.rotation = line_table(length + self.num_tokens, self._head_dim).to(self.vocabulary.embed.device)
+        self.rotary = rotary_table(self.rotation, precise(self.vocabulary.embed))  # for drafters; the body has its own
 
     def configured(self, cfg_scale: float, compiled: bool = False) -> Self:
         if compiled:

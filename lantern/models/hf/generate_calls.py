@@ -1,0 +1,320 @@
+"""A call of transformers' generate, read as it is given: the ids before an image, guidance, sampling, and what its
+logits processors leave to be drawn at each place. NotCoveredError says in a few words what cannot be drafted."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import isqrt
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, PreTrainedModel
+from transformers.generation import logits_process as known
+from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
+from transformers.generation.utils import GenerateDecoderOnlyOutput
+
+from lantern.errors import LanternError
+from lantern.models.hf.prompt_format import Prefix
+from lantern.models.hf.target import grid_positions
+
+BY_PLACE = (  # transformers' processors that mask ids by their place alone
+    known.SuppressTokensLogitsProcessor, known.SuppressTokensAtBeginLogitsProcessor, known.MinLengthLogitsProcessor,
+    known.MinNewTokensLengthLogitsProcessor, known.ForcedBOSTokenLogitsProcessor, known.ForcedEOSTokenLogitsProcessor,
+)  # fmt: skip
+WARPERS = {  # in the order in which they are applied: class and the name in Sampling, which its attribute has, too
+    known.TemperatureLogitsWarper: "temperature", known.TopKLogitsWarper: "top_k", known.TopPLogitsWarper: "top_p",
+}  # fmt: skip
+EXTRAS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+ARGUMENTS = {  # of a forward, that decoding reads or has its own of
+    "attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep", "cache_position",
+    "image_grid_thw", "images_per_sample", "image_sizes",
+}  # fmt: skip
+MASKED = -1e30  # a score below it is masked
+
+
+class NotCoveredError(LanternError):
+    """A call that the model's own generate carries out."""
+
+
+class Layout(NamedTuple):
+    """What is drawn: num_tokens codes, in rows of the grid, between ids that are certain."""
+
+    codes: Tensor  # [V] ids
+    num_tokens: int
+    grid: tuple[int, int]
+    row_end: int | None = None  # the id behind every row but the last
+    before: tuple[int, ...] = ()  # ids behind the prompt
+    after: tuple[int, ...] = ()
+    allowed: Tensor | None = None  # [K, V] bool: sets of codes; None: all may be drawn everywhere
+    sets: Tensor | None = None  # [L] the set of each place
+    positions: Tensor | None = None  # [L, 3] rotary, of the codes
+
+    def equals(self, other: "Layout") -> bool:
+        pairs = zip(self, other, strict=True)
+        return all(torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a == b for a, b in pairs)
+
+    def sequence(self, tokens: Tensor) -> Tensor:
+        """tokens [B, L] -> all ids behind the prompt."""
+        ids, width = self.codes.to(tokens.device)[tokens], self.grid[1]
+        if self.row_end is not None:
+            end = ids.new_full((len(ids), 1), self.row_end)
+            rows = [part for row in ids.split(width, 1) for part in (row, end)]
+            ids = torch.cat(rows[:-1], 1)
+        before, after = (ids.new_tensor(certain).expand(len(ids), -1) for certain in (self.before, self.after))
+        return torch.cat([before, ids, after], 1)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageCall:
+    """One prefix an image; sampling: arguments of Sampling; finish: tokens [B, L] -> what generate returns, or
+    NotCoveredError if the codes drawn turn out to change what may be drawn."""
+
+    prefixes: list[Prefix]
+    layout: Layout
+    sampling: dict[str, float]
+    finish: Callable[[Tensor], object] = field(repr=False)
+
+
+def read_janus(
+    model: PreTrainedModel, inputs: Tensor | None = None, attention_mask: Tensor | None = None,
+    logits_processor: Sequence | None = None, generation_mode: str = "text",
+    generation_config: GenerationConfig | None = None, **given: object,
+) -> ImageCall:  # fmt: skip
+    """Of JanusForConditionalGeneration, whose generate is its own for images."""
+    if generation_mode != "image":
+        raise NotCoveredError(f"generation_mode={generation_mode} makes no image")
+    if logits_processor:
+        raise NotCoveredError("Janus applies logits processors of one's own before its guidance")
+    config, kwargs = model._prepare_generation_config(generation_config, **given)
+    inputs, _, kwargs = model._prepare_model_inputs(inputs, config.bos_token_id, kwargs)
+    _check_prompt(config, inputs, kwargs)
+    scale, config.guidance_scale = 5 if config.guidance_scale is None else config.guidance_scale, None
+    if scale <= 1 or attention_mask is None:
+        raise NotCoveredError(f"Janus asks for an attention mask and guidance above 1, not guidance_scale={scale}")
+    model._prepare_special_tokens(config, True, device=inputs.device)
+    sampling, masks, _ = _read_processors(model._get_logits_processor(config, inputs.shape[1]))
+    if masks:
+        raise NotCoveredError(f"Janus applies {type(masks[0]).__name__} before its guidance")
+    ids, mask = (part.repeat_interleave(config.num_return_sequences or 1, 0) for part in (inputs, attention_mask))
+    is_kept = (ids == config.bos_token_id) | (ids == config.generation_kwargs["boi_token_id"])
+    nothing = ids.masked_fill(~is_kept, config.pad_token_id)
+    count, codes = model.model.vision_model.config.num_image_tokens, model.config.vq_config.num_embeddings
+    prefixes = [Prefix(*pair) for pair in zip(unpadded(ids, mask), unpadded(nothing, mask), strict=True)]
+    layout = Layout(torch.arange(codes), count, _square(count))
+    return ImageCall(
+        prefixes, layout, _sampling(config, sampling | {"cfg_scale": float(scale)}),
+        lambda tokens: _output(tokens.to(ids.device, ids.dtype, copy=True), config),
+    )  # fmt: skip
+
+
+def read_call(
+    model: PreTrainedModel, ids: Tensor, logits_processor: Sequence, stopping_criteria: Sequence,
+    config: GenerationConfig, kwargs: dict[str, object],
+) -> ImageCall:  # fmt: skip
+    """The arguments, such as ids [B, P], are those that generate gives to its decoding loop."""
+    _check_prompt(config, ids, kwargs)
+    for one in stopping_criteria:
+        if type(one) not in (MaxLengthCriteria, EosTokenCriteria):
+            raise NotCoveredError(f"{type(one).__name__} may stop it anywhere")
+    sampling, masks, guidance = _read_processors(logits_processor)
+    ends = [] if config._eos_token_tensor is None else config._eos_token_tensor.tolist()
+    grids, count = kwargs.get("image_grid_thw"), config.max_length - ids.shape[1]
+    vocabulary = len(model.get_output_embeddings().weight)
+    plan = Plan(masks, ids, vocabulary, ends, makes_images=grids is not None)
+    layout = plan.layout(count) if masks or grids is None else Layout(torch.arange(vocabulary), count, _square(count))
+    if grids is not None:
+        layout = _with_positions(model, layout, ids, grids, kwargs.get("images_per_sample"))
+    mask, before = kwargs.get("attention_mask"), list(layout.before)
+    own = unpadded(ids, torch.ones_like(ids) if mask is None else mask)
+    nothing = own
+    if guidance is not None:
+        sampling["cfg_scale"] = float(guidance.guidance_scale)
+        nothing = _unconditional(guidance, ids)
+    pairs = zip(own, nothing, strict=True)
+    pad = 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
+
+    def finish(tokens: Tensor) -> object:
+        drawn = layout.sequence(tokens.to(ids.device)).to(ids.dtype)
+        made = _ended(drawn, ends, pad)
+        plan.check(torch.cat([ids, drawn], 1), made.shape[1])
+        return _output(torch.cat([ids, made], 1), config)
+
+    prefixes = [Prefix([*line, *before], [*other, *before]) for line, other in pairs]
+    return ImageCall(prefixes, layout, _sampling(config, sampling), finish)
+
+
+class Plan:
+    """What masks leave at each place behind ids [B, P]. It is found by asking them with codes made up, and, for
+    processors that may also look at the codes, checked with those that were drawn."""
+
+    def __init__(self, masks: Sequence, ids: Tensor, vocabulary: int, ends: Sequence[int], makes_images: bool) -> None:
+        self.masks, self.ids, self.ends, self.makes_images = masks, ids, set(ends), makes_images
+        self.is_open = any(type(one) not in BY_PLACE for one in masks)
+        scores = torch.randn(2, vocabulary, generator=torch.Generator().manual_seed(0)).to(ids.device)
+        self.scores = scores[:, None].expand(-1, len(ids), -1)  # two: a mask that depends on scores is none
+        self.sets: list[Tensor] = []  # [V] bool
+        self.at: list[int] = []  # the set of each place
+
+    def layout(self, count: int) -> Layout:
+        """Of `count` places, or up to a certain end."""
+        length = self.ids.shape[1]
+        line = self.ids.new_zeros(len(self.ids), length + count)
+        line[:, :length] = self.ids
+        for place in range(count):
+            allowed = self._allowed(line[:, : length + place])
+            if (allowed != allowed[:1]).any():
+                raise NotCoveredError("the images of the batch have different constraints")
+            self.at.append(self._number(allowed[0]))
+            left = self.sets[self.at[-1]].nonzero()[:, 0]
+            if 2 * len(left) > allowed.shape[1] and not self.makes_images:
+                raise NotCoveredError("nothing restricts it to the codes of an image")
+            line[:, length + place] = left[place % len(left)]
+            if len(left) == 1 and int(left) in self.ends:
+                break
+        return self._laid_out()
+
+    def check(self, line: Tensor, made: int) -> None:
+        """Raises NotCoveredError if behind these ids [B, P + L] something else may be drawn; made: places that count."""
+        if not self.is_open:
+            return
+        start, running = self.ids.shape[1], torch.ones(len(line), dtype=torch.bool, device=line.device)
+        for place, number in enumerate(self.at[:made]):
+            same = (self._allowed(line[:, : start + place]) == self.sets[number]).all(1)
+            if (running & ~same).any():
+                raise NotCoveredError("a logits processor masks codes by the codes before them")
+            for end in self.ends:
+                running &= line[:, start + place] != end
+
+    def _allowed(self, line: Tensor) -> Tensor:
+        """[B, V] the ids that may follow line [B, T]."""
+        is_foreign = any(type(one).__module__ != known.__name__ for one in self.masks)
+        kept: list[Tensor] = []
+        for scores in self.scores if is_foreign else self.scores[:1]:
+            made = scores
+            for one in self.masks:
+                made = one(line, made.clone())
+            kept.append(made > MASKED)
+            if (((made != scores) & kept[-1]).any(1) & (kept[-1].sum(1) > 1)).any():
+                raise NotCoveredError("a logits processor changes scores that it does not mask")
+        if not torch.equal(kept[0], kept[-1]):
+            raise NotCoveredError("a logits processor masks by scores")
+        return kept[0]
+
+    def _number(self, allowed: Tensor) -> int:
+        """Of this set [V], the latest ones looked at first."""
+        for number in dict.fromkeys([*self.at[:-3:-1], *range(len(self.sets))]):
+            if torch.equal(self.sets[number], allowed):
+                return number
+        self.sets.append(allowed.clone())
+        return len(self.sets) - 1
+
+    def _laid_out(self) -> Layout:
+        sizes = [int(allowed.sum()) for allowed in self.sets]
+        ids = [int(allowed.int().argmax()) for allowed in self.sets]  # of a set of one
+        is_drawn = [sizes[number] > 1 for number in self.at]
+        if True not in is_drawn:
+            raise NotCoveredError("its constraints leave nothing to draw")
+        first, last = is_drawn.index(True), len(is_drawn) - is_drawn[::-1].index(True)
+        drawn = [number for number in self.at if sizes[number] > 1]
+        ends = [place for place in range(first, last) if not is_drawn[place]]
+        width = ends[0] - first if ends else len(drawn)
+        row_ends = {ids[self.at[place]] for place in ends}
+        if ends != [*range(first + width, last, width + 1)] or len(row_ends) > 1:
+            raise NotCoveredError("its constraints lay out no rows of codes")
+        union = torch.stack([self.sets[number] for number in set(drawn)]).any(0)
+        codes, varies = union.nonzero()[:, 0], len(set(drawn)) > 1
+        grid = (-(-len(drawn) // width), width) if ends else _square(len(drawn))
+        before, after = (tuple(ids[number] for number in self.at[part]) for part in (slice(first), slice(last, None)))
+        allowed = torch.stack([allowed[codes] for allowed in self.sets]) if varies else None
+        sets = codes.new_tensor(drawn) if varies else None
+        return Layout(codes, len(drawn), grid, next(iter(row_ends), None), before, after, allowed, sets)
+
+
+def unpadded(ids: Tensor, mask: Tensor) -> list[list[int]]:
+    """ids [B, P] -> those that a mask [B, P] attends to, which has zeros on the left at most."""
+    if mask.shape != ids.shape or (mask.diff(dim=1) < 0).any() or not mask[:, -1].all():
+        raise NotCoveredError("its attention mask has zeros that are not on the left")
+    return [line[keep].tolist() for line, keep in zip(ids, mask.bool(), strict=True)]
+
+
+def _check_prompt(config: GenerationConfig, ids: Tensor, kwargs: dict[str, object]) -> None:
+    """Raises NotCoveredError for more than one sampled image an answer, and for a prompt that is more than ids."""
+    if (mode := config.get_generation_mode()) not in ("sample", "greedy_search"):
+        raise NotCoveredError(f"its mode is {mode.value}")
+    if config.return_dict_in_generate and (asked := [name for name in EXTRAS if getattr(config, name, None)]):
+        raise NotCoveredError(f"{asked[0]} is asked for")
+    cache, places, mask = (kwargs.get(name) for name in ("past_key_values", "position_ids", "attention_mask"))
+    if unknown := [name for name, value in kwargs.items() if name not in ARGUMENTS and value not in (None, {})]:
+        raise NotCoveredError(f"{unknown[0]} is given")
+    if cache is not None and cache.get_seq_length():
+        raise NotCoveredError("it goes on from a cache")
+    if ids.dim() != 2 or ids.is_floating_point():
+        raise NotCoveredError("its prompt is no ids")
+    mask = torch.ones_like(ids) if mask is None else mask
+    if places is not None and places.dim() == 2 and ((places != mask.cumsum(1) - 1) & mask.bool()).any():
+        raise NotCoveredError("position_ids are given")
+
+
+def _read_processors(given: Sequence) -> tuple[dict[str, float], list, known.LogitsProcessor | None]:
+    """-> arguments of Sampling, processors that mask, and the one that guides."""
+    sampling: dict[str, float] = {}
+    masks, guidance, order = [], None, list(WARPERS)
+    for one in given:
+        kind = type(one)
+        may_mask = kind in (*BY_PLACE, known.PrefixConstrainedLogitsProcessor) or kind.__module__ != known.__name__
+        if kind in order:
+            sampling[WARPERS[kind]] = getattr(one, WARPERS[kind])
+            order = order[order.index(kind) + 1 :]
+        elif kind is known.UnbatchedClassifierFreeGuidanceLogitsProcessor and guidance is None and not sampling:
+            guidance = one
+        elif may_mask and not sampling:
+            masks.append(one)
+        elif kind is not known.LogitNormalization:  # which changes no law
+            raise NotCoveredError(f"{kind.__name__} is applied")
+    return sampling, masks, guidance
+
+
+def _sampling(config: GenerationConfig, read: dict[str, float]) -> dict[str, float]:
+    return {"cfg_scale": 1.0} | (read if config.do_sample else {**read, "temperature": 0.0})
+
+
+def _unconditional(guidance: known.UnbatchedClassifierFreeGuidanceLogitsProcessor, ids: Tensor) -> list[list[int]]:
+    told = guidance.unconditional_context
+    nothing, mask = told["input_ids"], told["attention_mask"]
+    nothing = ids[:, -1:] if nothing is None else nothing
+    if len(nothing) != len(ids) or not told["use_cache"]:
+        raise NotCoveredError(f"{len(ids)} images have {len(nothing)} negative prompts, or no cache")
+    return unpadded(nothing, torch.ones_like(nothing) if mask is None else mask)
+
+
+def _with_positions(
+    model: PreTrainedModel, layout: Layout, ids: Tensor, grids: Tensor, counts: Tensor | None
+) -> Layout:
+    """Of GLM-Image: grids [G, 3], the image's and its preview's of each prompt."""
+    each = grids.split(counts.tolist()) if counts is not None else [grids] * len(ids)
+    if len(each) != len(ids) or any(not torch.equal(one, each[0]) for one in each):
+        raise NotCoveredError("the images of the batch have different sizes")
+    if (ids == model.config.image_end_token_id).any():
+        raise NotCoveredError("its prompt has images")
+    sizes = [(height, width) for _, height, width in each[0].tolist()]
+    places = grid_positions(*sizes[::-1], (1, 1))  # the last: of the end behind the image
+    if layout.row_end is not None or layout.before or len(places) < layout.num_tokens:
+        raise NotCoveredError(f"{len(places)} ids are an image, {layout.num_tokens} are asked for")
+    return layout._replace(grid=sizes[0], positions=places)
+
+
+def _ended(drawn: Tensor, ends: Sequence[int], pad: int) -> Tensor:
+    """Drawn ids [B, L] -> with pads behind the first end of each line, up to the last of these ends."""
+    is_end = torch.isin(drawn, drawn.new_tensor(ends))
+    behind = is_end.cumsum(1) - is_end.long() > 0
+    return drawn.masked_fill(behind, pad)[:, : int((~behind).sum(1).max())]
+
+
+def _output(sequences: Tensor, config: GenerationConfig) -> GenerateDecoderOnlyOutput | Tensor:
+    return GenerateDecoderOnlyOutput(sequences=sequences) if config.return_dict_in_generate else sequences
+
+
+def _square(count: int) -> tuple[int, int]:
+    """The grid of an image whose rows are unknown: a square, or one row."""
+    side = isqrt(count)
+    return (side, side) if side * side == count else (1, count)
