@@ -174,7 +174,7 @@ class Plan:
         return self._laid_out()
 
     def check(self, line: Tensor, made: int) -> None:
-        """Raises NotCoveredError if behind these ids [B, P + L] something else may be drawn; made: places that count."""
+        """Raises NotCoveredError if behind these ids [B, P + L] other codes may be drawn; made: places that count."""
         if not self.is_open:
             return
         start, running = self.ids.shape[1], torch.ones(len(line), dtype=torch.bool, device=line.device)

@@ -1,0 +1,247 @@
+"""Drafts inside the models' own generate, on tiny random models of every family."""
+
+from copy import deepcopy
+from functools import cache
+
+import pytest
+import torch
+from support.families import CODES, FAMILIES, SIDE
+from support.generate_calls import IDS, Evens, make, own_call
+from transformers import GenerationConfig, LogitsProcessorList, MaxTimeCriteria, StoppingCriteriaList
+
+import lantern
+from lantern.errors import LanternError
+
+NAMES = ("janus_pro", "emu3", "anole", "lumina_mgpt", "glm_image", "simplear", "liquid", "emu35")
+SAMPLED = {"do_sample": True, "top_k": 0}
+TOP_ONE = {"do_sample": True, "top_k": 1}  # drawn, and certain
+
+
+@pytest.fixture(scope="module")
+def model_of(tmp_path_factory):
+    return cache(lambda name: make(name, tmp_path_factory.mktemp(name)))
+
+
+@pytest.fixture
+def prepared(model_of):
+    """Of a family's name, its model and the arguments of a call; restored afterwards."""
+    used = []
+
+    def prepare(name):
+        model = model_of(name)
+        used.append(model)
+        return model, own_call(name, model)
+
+    yield prepare
+    for model in used:
+        lantern.restore(model)
+
+
+def both(model, *, method="jacobi", **given):
+    """The same call of the model's own generate and of the accelerated one."""
+    own = model.generate(**given)
+    with lantern.accelerated(model, method=method):
+        made = model.generate(**given)
+        return own, made, model.generate.statistics
+
+
+def same(own, made) -> bool:
+    return (own.shape, own.dtype, own.device) == (made.shape, made.dtype, made.device) and torch.equal(own, made)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_greedy_ids_are_those_of_the_models_own_generate_in_fewer_passes(prepared, name):
+    """Two prompts of different lengths, guided. Catches a prompt that is made again, a pad that is read, a row end or a
+    last id that is missing."""
+    model, given = prepared(name)
+    own, made, statistics = both(model, **given)
+    assert same(own, made)
+    assert not made.is_inference()
+    assert statistics.tokens_per_step > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("emu3", {"negative_prompt_ids": None, "negative_prompt_attention_mask": None}),
+        ("emu3", {"guidance_scale": 0.5}), ("emu3", {"guidance_scale": 1.0, "num_return_sequences": 2} | TOP_ONE),
+        ("anole", {"max_new_tokens": 7}), ("anole", {"begin_suppress_tokens": [4, 5, 6]}),
+        ("anole", {"attention_mask": None}), ("emu3", {"max_new_tokens": 12}),
+        ("glm_image", {"suppress_tokens": [CODES, CODES + 1]}),
+        ("janus_pro", {"num_return_sequences": 2} | TOP_ONE), ("janus_pro", {"guidance_scale": None}),
+        ("janus_pro", {"generation_config": GenerationConfig(guidance_scale=2.0, do_sample=False)}),
+    ],
+)  # fmt: skip
+def test_what_the_call_says_is_read(prepared, name, changes):
+    model, given = prepared(name)
+    if "generation_config" in changes:
+        changes["generation_config"].generation_kwargs = {"boi_token_id": 9}
+        given = {key: value for key, value in given.items() if key not in ("guidance_scale", "do_sample")}
+    own, made, statistics = both(model, **given | changes)
+    assert same(own, made)
+    assert statistics is not None
+
+
+@pytest.mark.parametrize("name", ["janus_pro", "anole"])
+def test_an_answer_in_a_dictionary_has_its_class(prepared, name):
+    model, given = prepared(name)
+    own, made, _ = both(model, **given, return_dict_in_generate=True)
+    assert type(own) is type(made)
+    assert same(own.sequences, made.sequences)
+
+
+def test_a_processor_that_masks_codes_by_place_is_honoured(prepared):
+    model, given = prepared("anole")
+    by_place = Evens(FAMILIES["anole"].first, IDS.shape[1])
+    own, made, statistics = both(model, **given, logits_processor=LogitsProcessorList([by_place]))
+    assert same(own, made)
+    assert statistics is not None
+    assert ((made[:, IDS.shape[1] :][:, :SIDE] - FAMILIES["anole"].first) % 2 == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("janus_pro", {"generation_mode": "text", "guidance_scale": None, "max_new_tokens": 3}, "makes no image"),
+        ("emu3", {"prefix_allowed_tokens_fn": None, "max_new_tokens": 3}, "nothing restricts it"),
+        ("emu3", {"num_beams": 2, "guidance_scale": None, "max_new_tokens": 3}, "beam"),
+        ("emu3", {"repetition_penalty": 2.0}, "RepetitionPenalty"), ("emu3", {"do_sample": True, "min_p": 0.1}, "MinP"),
+        ("anole", {"logits_processor": [Evens(4, 5, "codes")]}, "by the codes before"),
+        ("anole", {"logits_processor": [Evens(4, 5, "scores")]}, "masks by scores"),
+        ("anole", {"logits_processor": [Evens(4, 5, "change")]}, "changes scores"),
+        ("anole", {"return_dict_in_generate": True, "output_logits": True}, "output_logits"),
+        ("anole", {"stopping_criteria": StoppingCriteriaList([MaxTimeCriteria(1e9)])}, "MaxTime"),
+        ("anole", {"attention_mask": torch.tensor([[1, 0, 1, 1, 1]] * 2)}, "not on the left"),
+        ("emu3", {"prefix_allowed_tokens_fn": lambda at, ids: [40 + at, 50], "max_new_tokens": 3}, "different"),
+    ],
+)  # fmt: skip
+def test_what_is_not_covered_goes_to_the_models_own_generate_with_a_line(prepared, caplog, name, changes, said):
+    model, given = prepared(name)
+    changed = {key: value for key, value in (given | changes).items() if value is not None}
+    torch.manual_seed(0)
+    own = model.generate(**changed)
+    lantern.accelerate(model)
+    torch.manual_seed(0)
+    made = model.generate(**changed)
+    assert model.generate.statistics is None
+    assert torch.equal(*(getattr(one, "sequences", one) for one in (own, made)))
+    (record,) = [record for record in caplog.records if record.name == "lantern.acceleration"]
+    assert said in record.getMessage()
+
+
+def test_chameleons_hidden_logits_of_codes_are_not_drawn_from(prepared, caplog):
+    """As it is, its forward hides them, and generate draws whatever its masks leave."""
+    model, given = prepared("anole")
+    model.model.vocabulary_mapping.image_tokens = list(range(4, 4 + CODES))
+    own, made, statistics = both(model, **given)
+    assert statistics is None
+    assert "changes logits of codes" in caplog.text
+    assert same(own, made)
+
+
+@pytest.mark.parametrize("name", ["janus_pro", "emu3", "glm_image"])
+def test_sampled_codes_have_the_models_own_law(prepared, name):
+    """By frequencies: of the first codes, and of pairs of codes far behind. Catches another temperature, top-k or
+    guidance, a seed that repeats, and a row that reads another's noise."""
+    model, given = prepared(name)
+    count, start = 1500, 0 if name == "janus_pro" else IDS.shape[1]
+    one = {key: value[:1].repeat(150, 1) if isinstance(value, torch.Tensor) else value for key, value in given.items()}
+    if name == "glm_image":
+        one |= {"image_grid_thw": given["image_grid_thw"][:2].repeat(150, 1), "suppress_tokens": [CODES, CODES + 1]}
+        one["images_per_sample"] = torch.full((150,), 2)
+    asked = one | SAMPLED | {"temperature": 1.3, "top_k": 9, "top_p": 0.95}
+    torch.manual_seed(1)
+    drawn = {}
+    for kind in ("own", "drafted"):
+        if kind == "drafted":
+            lantern.accelerate(model)
+        drawn[kind] = torch.cat([model.generate(**asked) for _ in range(count // 150)])[:, start:]
+    assert model.generate.statistics is not None
+    places = [(0,), (7,), (0, 1)]
+    for place in places:
+        own, made = (counted([row[i] for i in place] for row in rows.tolist()) for rows in drawn.values())
+        expected = {key: (own.get(key, 0) + made.get(key, 0)) / 2 for key in {*own, *made}}
+        common = [key for key, mean in expected.items() if mean >= 8]
+        rest = [sum(side.get(key, 0) for key in expected.keys() - set(common)) for side in (own, made)]
+        pairs = [(own.get(key, 0), made.get(key, 0)) for key in common] + [tuple(rest)] * (sum(rest) > 16)
+        deviation = sum((a - b) ** 2 / (a + b) for a, b in pairs)
+        degrees = max(1, len(pairs) - 1)
+        assert deviation < degrees + 4.5 * (2 * degrees) ** 0.5 + 6, (place, deviation, degrees)
+
+
+def counted(values) -> dict[tuple, int]:
+    found: dict[tuple, int] = {}
+    for value in values:
+        found[tuple(value)] = found.get(tuple(value), 0) + 1
+    return found
+
+
+def test_seeds_come_from_torch_or_a_generator(prepared):
+    model, given = prepared("janus_pro")
+    lantern.accelerate(model)
+    sampled = given | SAMPLED
+
+    def draw(seed, generator=None):
+        torch.manual_seed(seed)
+        return model.generate(**sampled, **({"generator": generator} if generator else {}))
+
+    assert torch.equal(draw(1), draw(1))
+    assert not torch.equal(draw(1), draw(2))
+    seeded = [draw(seed, torch.Generator().manual_seed(5)) for seed in (1, 2)]
+    assert torch.equal(*seeded)
+    torch.manual_seed(1)
+    first, second = model.generate(**sampled), model.generate(**sampled)
+    assert not torch.equal(first, second)
+    state = torch.get_rng_state()
+    model.generate(**given)  # greedy
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_restore_gives_everything_back_and_a_copy_is_not_accelerated(prepared):
+    model, given = prepared("emu3")
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    modules, attention = [type(part) for part in model.modules()], model.config._attn_implementation
+    own = model.generate(**given)
+    lantern.accelerate(model)
+    lantern.accelerate(model, method="jacobi")  # twice is once
+    assert same(own, model.generate(**given))
+    copied = deepcopy(model)
+    assert type(copied.generate).__name__ == "method"
+    assert copied.generate.__self__ is copied
+    lantern.restore(model)
+    lantern.restore(model)
+    assert "generate" not in model.__dict__
+    assert [type(part) for part in model.modules()] == modules
+    assert model.config._attn_implementation == attention
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert all(weight.requires_grad for weight in model.parameters())
+
+
+def test_weights_that_change_later_are_those_that_decode(prepared, tmp_path):
+    """In place, as by an optimiser or a merged LoRA, and as new tensors. Catches what was made of the former ones."""
+    model = make("janus_pro", tmp_path)
+    given = own_call("janus_pro", model)
+    lantern.accelerate(model)
+    first = model.generate(**given)
+    with torch.no_grad():
+        model.model.generation_aligner.fc1.weight.mul_(-1.0)
+        model.model.language_model.layers[0].mlp.up_proj.weight.mul_(-1.0)
+    changed = model.generate(**given)
+    model.double()
+    wider = model.generate(**given)
+    lantern.restore(model)
+    assert same(wider, model.generate(**given))
+    assert same(changed, model.float().generate(**given))
+    assert not torch.equal(first, changed)
+
+
+def test_mistakes_are_one_sentence(prepared):
+    model, given = prepared("emu3")
+    for wrong in (None, torch.nn.Linear(2, 2)):
+        with pytest.raises(LanternError, match="has no generate"):
+            lantern.accelerate(wrong)
+    with pytest.raises(LanternError, match="no_such"):
+        lantern.accelerate(model, method="no_such")
+    lantern.accelerate(model, method="sjd_pp")
+    with pytest.raises(LanternError, match="keep the model's law"):
+        model.generate(**given | {"do_sample": True, "top_k": 0})
