@@ -63,7 +63,7 @@ SAME_NAME = {
 BUDGETS = {  # the most; last changed on 2026-11-28. Who raises one says in the CHANGELOG what entered and what left
     "lines of lantern/": 26_500,
     "lines of tests/": 27_500,
-    "words of the manual, docs/*.md": 13_500,
+    "words of the manual, docs/*.md": 10_300,
 }
 
 
@@ -129,6 +129,7 @@ def test_the_project_stays_within_its_budgets():
         name: sum(len(path.read_text().splitlines()) for path in (ROOT / name).rglob("*.py"))
         for name in ("lantern", "tests")
     }
-    words = sum(len(path.read_text().split()) for path in (ROOT / "docs").glob("*.md"))
+    texts = " ".join(path.read_text() for path in (ROOT / "docs").glob("*.md")).split()
+    words = sum(any(map(str.isalnum, text)) for text in texts)  # the bars of tables are none
     sizes = dict(zip(BUDGETS, (lines["lantern"], lines["tests"], words), strict=True))
     assert {name: size for name, size in sizes.items() if size > BUDGETS[name]} == {}
