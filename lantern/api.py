@@ -43,7 +43,6 @@ ASKED = {  # a part needs at least one of these methods
     "sampling": ("is_greedy",),
 }  # fmt: skip
 WRAPPED = {"janus": "janus_pro", "emu3": "emu3", "glm_image": "glm_image"}  # by model_type, what conf/model has
-NO_GEOMETRY = ("model_type", "architectures", "dtype", "transformers_version", "_name_or_path")  # of a config
 OF_A_PIPELINE = (*PARTS, "sampling", "compile")
 Settings = Sequence[str] | Mapping[str, object]  # such as {"acceptance.lam": 3}, or ["acceptance.lam=3"]
 
@@ -225,11 +224,8 @@ def wrap(model: "PreTrainedModel", processor: object, name: str | None = None, s
 
 
 def _around(config: DictConfig, loaded: "Pretrained") -> Target:
-    geometry = loaded.model.config.to_dict()
-    for key in NO_GEOMETRY:
-        geometry.pop(key, None)
     try:
-        return instantiate(config, _partial_=True)(checkpoint=loaded, geometry=geometry)
+        return instantiate(config, _partial_=True)(checkpoint=loaded)
     except LanternError:
         raise
     except Exception as error:  # whatever the config of another family refuses

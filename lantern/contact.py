@@ -30,19 +30,19 @@ register_help()
 def contact(cfg: DictConfig) -> None:
     """Compares and decodes, prints a summary, and writes all of it to the file `to`."""
     from lantern.identity import machine
-    from lantern.models.checkpoints import noted_weights
+    from lantern.models.checkpoints import expected_weights
 
     run = HydraConfig.get()
     check_added(cfg, run.overrides.task, run.runtime.choices, "contact")
     if cfg.decode not in (True, False, "auto"):
         raise LanternError(f"decode={cfg.decode} is neither true, false nor auto; give one of them")
-    with noted_weights() as expected:
-        instantiate(OmegaConf.merge(cfg, {"device": "meta"}).model)
+    expected_weights.clear()
+    instantiate(OmegaConf.merge(cfg, {"device": "meta"}).model)
     found: dict[str, Any] = {"model": run.runtime.choices.model, "settings": list(run.overrides.task)}
     found |= {
         "versions": {name: version(name) for name in ("torch", "transformers")},
         "machine": machine(cfg),
-        "weights": [compare_weights(one) for one in expected],
+        "weights": [compare_weights(one) for one in expected_weights],
     }
     is_here = all(one["is_local"] and one["read"] and not one["differences"] for one in found["weights"])
     if cfg.decode is True or (cfg.decode == "auto" and is_here):

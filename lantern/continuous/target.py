@@ -12,7 +12,7 @@ from torch import Tensor
 from lantern.continuous.continuous_transformer import ContinuousTokenizer, ContinuousTransformer, Standardisation
 from lantern.engine.graphs import EagerPasses
 from lantern.errors import CheckpointError
-from lantern.models.checkpoints import at_most, build_described, load_strictly, load_weights, weights_hash
+from lantern.models.checkpoints import build_described, load_strictly, load_weights, weights_hash
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
 from lantern.models.llamagen.weights_folder import check_made_for, conditioner_of, tokenizer_of
 from lantern.runtime.hardware import resolve_device, resolve_dtype
@@ -66,8 +66,6 @@ def load_continuous_target(
     images = tokenizer_of(config, folder, tokenizer)
     check_made_for(config, "base", folder, base, weights_hash(base))
     shared, sizes = load_weights(base)[0], {"config": config, "codebook": images.codebook}
-    with torch.device("meta"), at_most(len(state) + len(shared)):
-        build_described(transformer_of, sizes, folder, REMEDY)
     transformer = build_described(transformer_of, sizes, folder, REMEDY)
     load_strictly(transformer, transformer.shared_with(shared) | state, folder, REMEDY)
     conditioner = build_described(conditioner_of, {"config": config}, folder, REMEDY)

@@ -4,21 +4,20 @@ codes; transformers' own mask of image logits is not used."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
 from einops import rearrange
 from torch import Tensor
-from transformers import ChameleonConfig, ChameleonForConditionalGeneration
+from transformers import ChameleonForConditionalGeneration
 
 from lantern.models.checkpoints import build_model, read_weights
 from lantern.models.hf.pretrained import IMAGE_INPUTS, Pretrained, load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, fixed, id_of
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 from lantern.models.llamagen.tokenizer import VQTokenizer
-from lantern.models.token_grid import check_image_size, check_sides
+from lantern.models.token_grid import check_sides, grid_of
 from lantern.runtime.hardware import resolve_device
 
 
@@ -87,66 +86,58 @@ def _llamagen_name(name: str, levels: int) -> str:
 
 
 def load_anole(
-    checkpoint: str, tokenizer: ChameleonVQGAN, image_size: int = 512, prefix_len: int = 128,
-    geometry: dict | None = None, cfg_scale: float = 3.0, dtype: str = "auto", device: str = "auto",
+    checkpoint: str, tokenizer: ChameleonVQGAN, image_size: int = 512, prefix_len: int = 128, cfg_scale: float = 3.0,
+    dtype: str = "auto", device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
-    """Anole: an image is its codes alone. geometry: fields of ChameleonConfig."""
-    check_image_size(image_size, tokenizer.downsampling)
-    model, text, made_of = _load(checkpoint, geometry, dtype, device)
+    """Anole: an image is its codes alone."""
+    grid = grid_of(image_size, tokenizer.downsampling)
+    model, text, made_of = _load(checkpoint, dtype, device)
     prompts = PromptIds(text, prefix_len, [BEGIN], [SEPARATOR, IMAGE], fixed([BEGIN, IMAGE]))
-    grid = (image_size // tokenizer.downsampling,) * 2
-    return HuggingFaceTarget(model.model, _codes(model, tokenizer), prompts, tokenizer, grid, cfg_scale, made_of)
+    vocabulary = ImageVocabulary.of_ids(model.model, model.lm_head, FIRST_CODE, len(tokenizer.codebook))
+    return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, grid, cfg_scale, made_of)
 
 
 def load_lumina(
-    checkpoint: str, tokenizer: ChameleonVQGAN, image_size: int = 768, prefix_len: int = 192,
-    geometry: dict | None = None, cfg_scale: float = 3.0, dtype: str = "auto", device: str = "auto",
+    checkpoint: str, tokenizer: ChameleonVQGAN, image_size: int = 768, prefix_len: int = 192, cfg_scale: float = 3.0,
+    dtype: str = "auto", device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
     """Lumina-mGPT: height and width tokens precede the codes, a newline token follows each row."""
-    check_image_size(image_size, CODES_PER_SIZE * tokenizer.downsampling)
-    model, text, made_of = _load(checkpoint, geometry, dtype, device)
-    side = image_size // tokenizer.downsampling
-    size = SIZES + side // CODES_PER_SIZE
-    after = [IMAGE, size, size]
+    units = grid_of(image_size, CODES_PER_SIZE * tokenizer.downsampling)
+    model, text, made_of = _load(checkpoint, dtype, device)
+    after = [IMAGE, *(SIZES + count for count in units)]
     prompts = PromptIds(text, prefix_len, [BEGIN], [SEPARATOR, *after], fixed(after), _template(image_size))
-    vocabulary = replace(_codes(model, tokenizer), row_end=model.model.embed_tokens.weight[ROW_END])
-    return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, (side, side), cfg_scale, made_of)
+    vocabulary = ImageVocabulary.of_ids(model.model, model.lm_head, FIRST_CODE, len(tokenizer.codebook), ROW_END)
+    grid = grid_of(image_size, tokenizer.downsampling)
+    return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, grid, cfg_scale, made_of)
 
 
 def load_lumina2(
     checkpoint: str, tokenizer: ChameleonVQGAN, image_size: int = 768, first_code: int = 155000,
-    separator: str = "<reserved08706>", prefix_len: int = 192, geometry: dict | None = None, cfg_scale: float = 4.0,
-    dtype: str = "auto", device: str = "auto",
+    separator: str = "<reserved08706>", prefix_len: int = 192, cfg_scale: float = 4.0, dtype: str = "auto",
+    device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
     """Lumina-mGPT 2.0: the order of tokens is its predecessor's. first_code: the token id of code 0; separator: the
     token behind the prompt."""
-    check_image_size(image_size, LUMINA2_CODES_PER_SIZE * tokenizer.downsampling)
-    model, text, made_of = _load(checkpoint, geometry, dtype, device)
-    side = image_size // tokenizer.downsampling
-    size = f"<reserved{LUMINA2_SIZES + side // LUMINA2_CODES_PER_SIZE:05d}>"
-    image, row_end, end, units = (id_of(text, name) for name in (*LUMINA2_NAMES, separator, size))
-    after, before = [image, units, units], []
+    units = grid_of(image_size, LUMINA2_CODES_PER_SIZE * tokenizer.downsampling)
+    model, text, made_of = _load(checkpoint, dtype, device)
+    sizes = (f"<reserved{LUMINA2_SIZES + count:05d}>" for count in units)
+    image, row_end, end, *size = (id_of(text, name) for name in (*LUMINA2_NAMES, separator, *sizes))
+    after, before = [image, *size], []
     if text:  # whose begin is its end where it has no other
         before = [text.eos_token_id if text.bos_token_id is None else text.bos_token_id]
     prompts = PromptIds(text, prefix_len, before, [end, *after], fixed(after), _template(image_size))
-    codes, embed = slice(first_code, first_code + len(tokenizer.codebook)), model.model.embed_tokens.weight
-    vocabulary = ImageVocabulary(embed[codes], model.lm_head.weight[codes].clone(), row_end=embed[row_end])
-    return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, (side, side), cfg_scale, made_of)
+    vocabulary = ImageVocabulary.of_ids(model.model, model.lm_head, first_code, len(tokenizer.codebook), row_end)
+    grid = grid_of(image_size, tokenizer.downsampling)
+    return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, grid, cfg_scale, made_of)
 
 
 def _template(image_size: int) -> str:
     return f"Generate an image of {image_size}x{image_size} according to the following prompt:\n{{}}"
 
 
-def _load(checkpoint: str, geometry: dict | None, dtype: str, device: str) -> Pretrained:
+def _load(checkpoint: str, dtype: str, device: str) -> Pretrained:
     """Without transformers' image tokenizer, which is an encoder without a decoder."""
-    config = ChameleonConfig(**{"vocabulary_map": {}, **(geometry or {})})
     family, ignored = ChameleonForConditionalGeneration, IMAGE_INPUTS["chameleon"]
-    loaded = load_pretrained(family, config, checkpoint, dtype, device, per_head=HEAD_NORMS, ignored=ignored)
+    loaded = load_pretrained(family, checkpoint, dtype, device, per_head=HEAD_NORMS, ignored=ignored)
     del loaded.model.model.vqmodel
     return loaded
-
-
-def _codes(model: ChameleonForConditionalGeneration, tokenizer: ChameleonVQGAN) -> ImageVocabulary:
-    codes = slice(FIRST_CODE, FIRST_CODE + len(tokenizer.codebook))
-    return ImageVocabulary(model.model.embed_tokens.weight[codes], model.lm_head.weight[codes].clone())

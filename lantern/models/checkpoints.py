@@ -3,28 +3,22 @@ A weights folder holds model.safetensors and config.json, the constructor argume
 
 import argparse
 import json
-import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+import logging
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from inspect import signature
-from math import isfinite
 from pathlib import Path
 from pickle import UnpicklingError
-from time import sleep
-from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from lantern.errors import CheckpointError, first_line, is_number, is_whole
+from lantern.errors import CheckpointError, first_line
 from lantern.identity import files_hash
 from lantern.models.hub import find_file
-from lantern.runtime.files import is_file, parse_json, replace_file
+from lantern.runtime.files import parse_json, replace_file
 from lantern.runtime.hardware import DTYPES
 
 RANDOM = "random"  # in place of a checkpoint: random weights, for timing a size without its file
@@ -32,22 +26,36 @@ WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
 TORCH_FILE = "pytorch_model.bin"
 FOLDER_FILES = (WEIGHTS_FILE, TORCH_FILE)  # in order of preference
 FILE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
-WRAPPER_KEYS = ("model", "module", "state_dict")  # keys under which released files nest their state dict
+WRAPPER_KEYS = (
+    "ema",
+    "model",
+    "module",
+    "state_dict",
+)  # of nested state dicts, in order of preference
 UNUSED = ("codebook_used", "freqs_cis")  # buffers of released files: a training statistic, a table that is made anew
 NAMES_SHOWN = 4
-MORE = 8  # a model that does not fit is built only up to this many parameters per tensor of the file
 Made = TypeVar("Made")
 Model = TypeVar("Model", bound=nn.Module)
+log = logging.getLogger(__name__)
 
 
-def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """The state dict in a .safetensors or torch file, unwrapped from WRAPPER_KEYS. Code in it is never executed."""
+def read_weights(path: str | Path, part: str | None = None) -> dict[str, Tensor]:
+    """The state dict in a .safetensors or torch file, unwrapped from WRAPPER_KEYS. Code in it is never executed.
+    part: the key to take of a file that holds several, such as "model" beside "ema"."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"no weights at {path}; give the path of a .safetensors or torch checkpoint")
     content = _read_safetensors(path) if path.suffix == ".safetensors" else read_torch(path)
-    while isinstance(content, dict) and (wrapper := next((k for k in WRAPPER_KEYS if k in content), None)):
-        content = content[wrapper]
+    while isinstance(content, dict):
+        keys = [key for key in WRAPPER_KEYS if isinstance(content.get(key), dict)]
+        if part is not None and keys and part not in keys:
+            raise CheckpointError(f"{path} holds {', '.join(keys)} and no {part}; give one of them")
+        if len(keys) > 1 and part is None:
+            told = "%s holds %s; %s is read, as its authors' scripts do; give weights=%s beside the file for the other"
+            log.warning(told, path, " and ".join(keys), keys[0], keys[1])
+        if not keys:
+            break
+        content, part = content[part or keys[0]], None
     if not isinstance(content, dict) or not content or not all(isinstance(v, Tensor) for v in content.values()):
         raise CheckpointError(f"{path} holds no state dict (names to tensors); give a file of model weights")
     return content
@@ -76,11 +84,8 @@ def read_torch(path: Path) -> object:
 
 
 def build_described(make: Callable[..., Made], sizes: Mapping[str, object], source: str | Path, remedy: str) -> Made:
-    """make(**sizes), the arguments read from the config.json of the folder `source`, of the types that make states."""
+    """make(**sizes), the arguments read from the config.json of the folder `source`."""
     try:
-        for name, parameter in signature(make).parameters.items():
-            if name in sizes and not _fits(sizes[name], parameter.annotation):
-                raise ValueError(f"{name}={str(sizes[name])[:80]}")
         return make(**sizes)
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
         raise CheckpointError(
@@ -88,47 +93,13 @@ def build_described(make: Callable[..., Made], sizes: Mapping[str, object], sour
         ) from error
 
 
-def _fits(value: object, kind: object) -> bool:
-    """Whether a JSON value is of an annotated type; numbers have to be finite and at least 0."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, one) for one in inner)
-    if kind in (int, float):
-        is_kind = is_whole(value) if kind is int else is_number(value)
-        return is_kind and isfinite(value) and value >= 0
-    if kind is bool or kind is types.NoneType:
-        return isinstance(value, kind)
-    if inner and origin in (tuple, Sequence):
-        return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
-    return True
-
-
 def load_described(
     make: Callable[..., Model], sizes: Mapping[str, object], state: dict[str, Tensor], source: str | Path, remedy: str
 ) -> Model:
-    """The model that build_described makes, with its weights. It is built without storage first, and no further than
-    the weights reach: sizes of terabytes or of a billion layers are refused at once."""
-    with torch.device("meta"), at_most(len(state)):
-        fitting_state(build_described(make, sizes, source, remedy), state, source, remedy)
+    """The model that build_described makes, with its weights."""
     model = build_described(make, sizes, source, remedy)
     load_strictly(model, state, source, remedy)
     return model
-
-
-@contextmanager
-def at_most(count: int) -> Iterator[None]:
-    """ValueError as soon as modules that are built within it have far more parameters."""
-    left = iter(range(MORE * count))
-
-    def check(*_: object) -> None:
-        if next(left, None) is None:
-            raise ValueError("its sizes are beyond the weights")
-
-    hook = register_module_parameter_registration_hook(check)
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 def load_strictly(model: nn.Module, state: dict[str, Tensor], source: str | Path, remedy: str) -> None:
@@ -164,18 +135,13 @@ def check_fit(problems: dict[str, list[str]], source: str | Path, remedy: str) -
 
 
 def check_finite(state: Mapping[str, Tensor], source: str | Path) -> None:
-    if broken := [name for name, value in state.items() if not _is_finite(value)]:
+    """The extremes of a tensor are finite only if all its values are: NaN is one of them."""
+    floats = {name: value for name, value in state.items() if value.is_floating_point() and value.numel()}
+    if broken := [name for name, value in floats.items() if not torch.stack(value.aminmax()).isfinite().all()]:
         raise CheckpointError(
             f"{source} holds NaN or infinite values in {shortened(broken)}; give weights of a training that did not "
             "diverge, or copy the file again"
         )
-
-
-def _is_finite(value: Tensor) -> bool:
-    """Read once: a sum is finite only over finite values; one that is not may have run over."""
-    if not value.is_floating_point() or value.sum(dtype=torch.promote_types(value.dtype, torch.float32)).isfinite():
-        return True
-    return bool(value.isfinite().all())
 
 
 def shortened(names: list[str]) -> str:
@@ -254,24 +220,17 @@ def weights_file(folder: str | Path) -> Path:
 
 
 def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
-    """Weights and config.json of the same save, even if another process writes new ones meanwhile."""
-    while True:
-        config = read_config(folder)
-        state = read_weights(weights_file(folder))
-        if is_file(Path(folder) / CONFIG_FILE) and repr(read_config(folder)) == repr(config):  # NaN is not equal to NaN
-            return state, config
-        sleep(0.01)
+    """Weights and config.json."""
+    config = read_config(folder)
+    return read_weights(weights_file(folder)), config
 
 
 def read_config(folder: str | Path) -> dict:
     path = Path(folder) / CONFIG_FILE
-    missing = f"no {CONFIG_FILE} in {folder}; give a folder of weights that save_weights wrote"
-    if not is_file(path):
-        raise CheckpointError(missing)
     try:
         config = parse_json(path.read_bytes())
-    except FileNotFoundError as error:  # it is being written anew
-        raise CheckpointError(missing) from error
+    except OSError as error:
+        raise CheckpointError(f"no {CONFIG_FILE} in {folder}; give a folder of weights that Lantern wrote") from error
     except ValueError as error:
         raise CheckpointError(f"{path} is not readable JSON ({error}); copy it again") from error
     if not isinstance(config, dict):
@@ -289,25 +248,13 @@ class Expected(NamedTuple):
     read: Callable[[Path], dict[str, Tensor]] = read_weights  # of a file, by the names of `shapes`
 
 
-_expected: ContextVar[list[Expected] | None] = ContextVar("expected", default=None)
+expected_weights: list[Expected] = []  # of the models that were built on the meta device, for lantern.contact
 
 
-@contextmanager
-def noted_weights() -> Iterator[list[Expected]]:
-    """All weights that models expect which are built on the meta device within it."""
-    found: list[Expected] = []
-    token = _expected.set(found)
-    try:
-        yield found
-    finally:
-        _expected.reset(token)
-
-
-def note_weights(model: nn.Module, source: object, file: str | None = None, **given: Any) -> None:
-    """Notes what a model on the meta device expects, where noted_weights asks for it. given: as of Expected."""
-    if (found := _expected.get()) is not None:
-        shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
-        found.append(Expected(str(source), file, shapes, **given))
+def note_expected(model: nn.Module, source: object, file: str | None = None, **given: Any) -> None:
+    """Notes what a model on the meta device expects. given: as of Expected."""
+    shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
+    expected_weights.append(Expected(str(source), file, shapes, **given))
 
 
 def build_model(
@@ -321,7 +268,7 @@ def build_model(
     with torch.device("meta"):
         model = build().to(dtype)
     if device.type == "meta":
-        note_weights(model, checkpoint, file, read=read)
+        note_expected(model, checkpoint, file, read=read)
         return model, None
     path = find_file(checkpoint, file, setting, 4 * num_parameters(model))
     state = read(path)

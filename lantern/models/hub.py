@@ -31,7 +31,7 @@ def find_file(source: str | Path, name: str, setting: str, size: int) -> Path:
     if path.is_dir():
         if (path / name).is_file():
             return path / name
-        raise CheckpointError(f"no {name} in the folder {path} ({gigabytes(size)}); give {setting}=<its path>")
+        raise CheckpointError(f"no {name} in the folder {path}{gigabytes(size)}; give {setting}=<its path>")
     _check_hub_id(source, name, setting, size)
     try:
         return _noted(source, _cached_or_fetched(_of(source, huggingface_hub.hf_hub_download, name), Path.is_file))
@@ -39,7 +39,7 @@ def find_file(source: str | Path, name: str, setting: str, size: int) -> Path:
         repository, revision = HUB_ID.fullmatch(str(source)).groups("main")
         link = f"https://huggingface.co/{repository}/resolve/{revision}/{name}"
         raise CheckpointError(
-            f"{name} ({gigabytes(size)}) is not on this machine and could not be fetched from {link} "
+            f"{name}{gigabytes(size)} is not on this machine and could not be fetched from {link} "
             f"({first_line(error)}); fetch it elsewhere, put it anywhere here and give {setting}=<its path>"
         ) from error
 
@@ -81,7 +81,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def find_folder(
-    source: str | Path, setting: str, size: int, files: Sequence[str] = MODEL_FILES,
+    source: str | Path, setting: str, size: int = 0, files: Sequence[str] = MODEL_FILES,
     suffices: Callable[[Path], bool] = is_complete,
 ) -> Path:  # fmt: skip
     """A model folder, by default with the files that transformers reads. source: that folder, or a Hub id; suffices:
@@ -97,7 +97,7 @@ def find_folder(
         return _noted(source, _cached_or_fetched(fetch, suffices))
     except UNREACHABLE as error:
         raise CheckpointError(
-            f"the files of {source} ({gigabytes(size)}) are not on this machine and could not be fetched from "
+            f"the files of {source}{gigabytes(size)} are not on this machine and could not be fetched from "
             f"https://huggingface.co/{source} ({first_line(error)}); fetch all of them elsewhere, put them in one "
             f"folder here and give {setting}=<the folder>"
         ) from error
@@ -115,7 +115,9 @@ def _cached_or_fetched(fetch: Callable[..., str], suffices: Callable[[Path], boo
 
 
 def gigabytes(size: int) -> str:
-    return f"about {size / 1e9:.1f} GB" if size >= 1e8 else f"about {max(1, round(size / 1e6))} MB"
+    """A size in parentheses; nothing for 0, of what is not known before its config.json is."""
+    told = f"about {size / 1e9:.1f} GB" if size >= 1e8 else f"about {max(1, round(size / 1e6))} MB"
+    return f" ({told})" if size else ""
 
 
 def _readable(source: str | Path, setting: str) -> Path:
@@ -130,4 +132,4 @@ def _readable(source: str | Path, setting: str) -> Path:
 
 def _check_hub_id(source: str | Path, name: str, setting: str, size: int) -> None:
     if not HUB_ID.fullmatch(str(source)):
-        raise CheckpointError(f"nothing at {setting}={source}; give the path of {name} ({gigabytes(size)}) or a Hub id")
+        raise CheckpointError(f"nothing at {setting}={source}; give the path of {name}{gigabytes(size)} or a Hub id")

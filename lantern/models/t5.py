@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase, T5Config, T5EncoderModel
+from transformers import PreTrainedTokenizerBase, T5EncoderModel
 
 from lantern.errors import FirstWarning
 from lantern.models.checkpoints import RANDOM
@@ -47,20 +47,15 @@ class T5Features(nn.Module, AnyText):
 
 
 def load_t5(
-    checkpoint: str, hidden_size: int = 2048, head_dim: int = 64, feed_forward_dim: int = 5120, num_layers: int = 24,
-    num_heads: int = 32, length: int = 120, vocab_size: int = 32128, setting: str = "model.text_encoder.checkpoint",
+    checkpoint: str, length: int = 120, dim: int = 2048, setting: str = "model.text_encoder.checkpoint",
     dtype: str = "auto", device: str = "auto",
 ) -> T5Features | WordFeatures:  # fmt: skip
-    """A T5 v1.1 or flan-T5 encoder; the defaults are flan-t5-xl's sizes. checkpoint=random: no encoder; scene captions
-    become random word features of its width."""
-    if checkpoint == RANDOM and device != "meta":
-        return WordFeatures(SCENE_WORDS, hidden_size, length)
-    config = T5Config(
-        vocab_size=vocab_size, d_model=hidden_size, d_kv=head_dim, d_ff=feed_forward_dim, num_layers=num_layers,
-        num_heads=num_heads, feed_forward_proj="gated-gelu", tie_word_embeddings=False,
-    )  # fmt: skip
-    encoder, text, digest = load_pretrained(
-        T5EncoderModel, config, checkpoint, dtype, device, ignored=("decoder.", "lm_head."), setting=setting,
-        bytes_per_parameter=9,  # of the encoder: released files are in float32 and hold the decoder as well
-    )  # fmt: skip
-    return T5Features(encoder, text, length, digest)
+    """A T5 v1.1 or flan-T5 encoder. checkpoint=random: no encoder; scene captions become random word features of width
+    `dim`."""
+    if checkpoint == RANDOM:
+        return WordFeatures(SCENE_WORDS, dim, length)
+    ignored = ("decoder.", "lm_head.")
+    encoder, text, made_of = load_pretrained(
+        T5EncoderModel, checkpoint, dtype, device, ignored=ignored, setting=setting
+    )
+    return T5Features(encoder, text, length, made_of)

@@ -26,20 +26,16 @@ def check_sides(images: Tensor, multiple: int) -> None:  # [B, 3, H, W]
         raise LanternError(f"image sides {sides} must be multiples of {multiple}; resize or crop the images")
 
 
-def check_image_size(image_size: int, multiple: int) -> None:
-    if image_size < 1 or image_size % multiple:
-        nearest = max(1, round(image_size / multiple)) * multiple
-        raise CheckpointError(
-            f"model.image_size={image_size} is no multiple of {multiple}; give model.image_size={nearest}, or "
-            "another multiple that the checkpoint was made for"
-        )
-
-
 def grid_of(image_size: int | Sequence[int], multiple: int) -> tuple[int, int]:
     """image_size: the side of a square, or height and width -> rows and columns of codes of `multiple` pixels."""
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     for side in (height, width):
-        check_image_size(side, multiple)
+        if side < 1 or side % multiple:
+            nearest = max(1, round(side / multiple)) * multiple
+            raise CheckpointError(
+                f"model.image_size={side} is no multiple of {multiple}; give model.image_size={nearest}, or "
+                "another multiple that the checkpoint was made for"
+            )
     return height // multiple, width // multiple
 
 

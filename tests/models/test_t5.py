@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.families import TINY_T5, save_t5
+from support.families import save_t5
 from transformers import T5ForConditionalGeneration
 
 from lantern.errors import CheckpointError
@@ -23,7 +23,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def features(folder) -> T5Features:
-    return load_t5(str(folder), **TINY_T5, length=7, dtype="float32", device="cpu")
+    return load_t5(str(folder), length=7, dtype="float32", device="cpu")
 
 
 def test_valid_rows_stand_last_and_are_those_of_the_encoder_alone(folder, features):
@@ -44,7 +44,7 @@ def test_a_missing_encoder_is_told_by_its_own_setting(tmp_path):
     """Catches a remedy that names the transformer's checkpoint, which would then be lost."""
     for place in ("/nowhere/flan", str(tmp_path)):
         with pytest.raises(CheckpointError, match=r"model\.text_encoder\.checkpoint") as told:
-            load_t5(place, **TINY_T5, device="cpu")
+            load_t5(place, device="cpu")
         assert "model.checkpoint" not in str(told.value)
 
 

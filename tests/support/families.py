@@ -122,9 +122,6 @@ GLM_IMAGE_TOKENS = {
     "bos_token": "<bos>",
     "extra_special_tokens": {"image_token": "<image>", "grid_bos_token": "<sop>", "grid_eos_token": "<eop>"},
 }
-TINY_T5 = {
-    "hidden_size": 32, "head_dim": 8, "feed_forward_dim": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 64,
-}  # fmt: skip
 
 
 def save_text_tokenizer(
@@ -316,23 +313,23 @@ def janus_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) ->
     return model.model.generation_head(hidden)[0, -1]
 
 
-WITH_VQGAN = {"geometry": CHAMELEON, "tokenizer": VQGAN}
-LUMINA2_CHANGES = {"geometry": LUMINA2, "first_code": LUMINA2_FIRST, "tokenizer": VQGAN}
+WITH_VQGAN = {"tokenizer": VQGAN}
+LUMINA2_CHANGES = {"first_code": LUMINA2_FIRST, "tokenizer": VQGAN}
 EMU35_ROW_END = len(EMU35_TEXT) + SPECIAL.index("<|extra_200|>")
-EMU3_CHANGES = {"geometry": EMU3, "negative": "a blue ring of sand"}
+EMU3_CHANGES = {"negative": "a blue ring of sand"}
 FAMILIES = {
     family.model: family
     for family in (
         Family("anole", make_chameleon, WITH_VQGAN, 4),
         Family("lumina_mgpt", make_lumina, WITH_VQGAN, 4, ROW_END),
         Family("lumina_mgpt2", make_lumina2, LUMINA2_CHANGES, LUMINA2_FIRST, len(WORDS) + 1),
-        Family("janus_pro", make_janus, {"geometry": JANUS}),
+        Family("janus_pro", make_janus, {}),
         Family("emu3", make_emu3, EMU3_CHANGES, EMU3_FIRST, EMU3_FIRST - 1),
-        Family("emu35", make_emu35, {"geometry": EMU35, "num_codes": CODES}, EMU35_FIRST, EMU35_ROW_END),
-        Family("x_omni", make_x_omni, {"geometry": X_OMNI, "cfg_scale": 2.0}),
-        Family("glm_image", make_glm_image, {"geometry": GLM_IMAGE, "preview_side": 2, "cfg_scale": 2.0}),
-        Family("simplear", make_simplear, {"geometry": SIMPLEAR, "levels": LEVELS, "negative": "sand"}, len(WORDS) + 3),
-        Family("liquid", make_liquid, {"geometry": LIQUID, "tokenizer": VQGAN, "first_code": 64}, 64),
+        Family("emu35", make_emu35, {"num_codes": CODES}, EMU35_FIRST, EMU35_ROW_END),
+        Family("x_omni", make_x_omni, {"cfg_scale": 2.0}),
+        Family("glm_image", make_glm_image, {"preview_side": 2, "cfg_scale": 2.0}),
+        Family("simplear", make_simplear, {"levels": LEVELS, "negative": "sand"}, len(WORDS) + 3),
+        Family("liquid", make_liquid, {"tokenizer": VQGAN, "first_code": 64}, 64),
     )
 }
 

@@ -56,23 +56,24 @@ def read_words(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def load_emu35(
-    checkpoint: str, geometry: dict, codebook: str | None = None, image_size: int | Sequence[int] = 1024,
-    num_codes: int = 131072, prefix_len: int = 256, cfg_scale: float = 5.0, dtype: str = "auto", device: str = "auto",
+    checkpoint: str, codebook: str | None = None, image_size: int | Sequence[int] = 1024, num_codes: int = 131072,
+    prefix_len: int = 256, cfg_scale: float = 5.0, dtype: str = "auto", device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
-    """geometry: fields of Qwen3Config; codebook: the IBQ tokenizer's file, as of code_colors; image_size: its side, or
-    height and width, which its own code lets the model choose."""
-    grid, config = grid_of(image_size, CODE_PIXELS), Emu35Config(**geometry)
-    model, text, made_of = load_pretrained(Qwen3ForCausalLM, config, checkpoint, dtype, device, read_text=read_words)
+    """codebook: the IBQ tokenizer's file, as of code_colors; image_size: its side, or height and width, which its own
+    code lets the model choose."""
+    grid = grid_of(image_size, CODE_PIXELS)
+    model, text, made_of = load_pretrained(
+        Qwen3ForCausalLM, checkpoint, dtype, device, config_class=Emu35Config, read_text=read_words
+    )
     begin, image, row_end, first = (id_of(text, name) for name in NAMES)
     after = [begin, *(text_ids(text, f"{grid[0]}*{grid[1]}") if text else []), image]
     unconditional = [*(text_ids(text, UNCONDITIONAL) if text else []), *after]
-    if first + num_codes > config.vocab_size:
+    if first + num_codes > model.config.vocab_size:
         raise LanternError(
-            f"{num_codes} codes from id {first} need a vocab_size of {first + num_codes}; give model.num_codes and "
-            "model.geometry.vocab_size of this checkpoint"
+            f"{num_codes} codes from id {first} are more than vocab_size={model.config.vocab_size} of {checkpoint}; "
+            "give model.num_codes of this checkpoint"
         )
     prompts = PromptIds(text, prefix_len, [], after, fixed(unconditional), TEMPLATE)
-    codes, embed = slice(first, first + num_codes), model.model.embed_tokens.weight
-    vocabulary = ImageVocabulary(embed[codes], model.lm_head.weight[codes].clone(), row_end=embed[row_end])
+    vocabulary = ImageVocabulary.of_ids(model.model, model.lm_head, first, num_codes, row_end)
     images = code_colors(codebook, vocabulary.embed, grid)
     return HuggingFaceTarget(model.model, vocabulary, prompts, images, grid, cfg_scale, made_of)

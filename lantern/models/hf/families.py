@@ -1,5 +1,5 @@
 """Families that transformers has: Emu3-Gen (2409.18869), Janus-Pro (2501.17811), Liquid (2412.04332), SimpleAR
-(2504.11455) and GLM-Image. Models like Liquid need only a yaml: the body's class follows from model_type."""
+(2504.11455) and GLM-Image. Models like Liquid need only a yaml: the body's class follows from its config.json."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,13 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import (
-    AutoConfig,
     AutoModelForCausalLM,
-    Emu3Config,
     Emu3ForConditionalGeneration,
-    GlmImageConfig,
     GlmImageForConditionalGeneration,
-    JanusConfig,
     JanusForConditionalGeneration,
     Qwen2ForCausalLM,
 )
@@ -29,7 +25,7 @@ from lantern.models.hf.diffusion_images import DiffusionImages
 from lantern.models.hf.pretrained import IMAGE_INPUTS, load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, chat_template, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
-from lantern.models.token_grid import check_image_size, grid_of
+from lantern.models.token_grid import grid_of
 
 # the text tokenizers' names of begin, image begin and others
 EMU3_NAMES = "<|extra_203|>", "<|image start|>", "<|image token|>", "<|extra_200|>", "<|visual token 000000|>"
@@ -84,38 +80,30 @@ class JanusImages(nn.Module):
 
 
 def load_emu3(
-    checkpoint: str, geometry: dict, image_size: int = 720, prefix_len: int = 192,
+    checkpoint: str, image_size: int = 720, prefix_len: int = 192,
     quality: str = " masterpiece, film grained, best quality.", negative: str = NEGATIVE, cfg_scale: float = 3.0,
     dtype: str = "auto", device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
-    """geometry: text_config and vq_config of Emu3Config; quality: appended to every prompt. The unconditional prompt is
-    the negative one, which must fit into prefix_len tokens."""
-    config = Emu3Config(**{"vocabulary_map": {}, **geometry})
-    downsampling = 2 ** (len(config.vq_config.channel_multiplier) - 1)
-    check_image_size(image_size, downsampling)
-    model, text, made_of = load_pretrained(Emu3ForConditionalGeneration, config, checkpoint, dtype, device)
-    side = image_size // downsampling
-    size, negative_ids = (text_ids(text, words) for words in (f"{side}*{side}", negative)) if text else ([], [])
+    """quality: appended to every prompt. The unconditional prompt is the negative one, which must fit into prefix_len
+    tokens."""
+    model, text, made_of = load_pretrained(Emu3ForConditionalGeneration, checkpoint, dtype, device)
+    codes = model.config.vq_config
+    grid = grid_of(image_size, 2 ** (len(codes.channel_multiplier) - 1))
+    size, negative_ids = (text_ids(text, words) for words in (f"{grid[0]}*{grid[1]}", negative)) if text else ([], [])
     begin, image, codes_begin, row_end, first = (id_of(text, name) for name in EMU3_NAMES)
     after = [image, *size, codes_begin]
     unconditional = [begin, *negative_ids, *after]
     prompts = PromptIds(text, prefix_len, [begin], after, fixed(unconditional), template="{}" + quality)
-    embeddings, images = model.model.text_model.embed_tokens, Emu3Images(model.model.vqmodel, (side, side))
-    codes = slice(first, first + config.vq_config.codebook_size)
-    vocabulary = ImageVocabulary(
-        embed=embeddings.weight[codes], head=model.lm_head.weight[codes].clone(), row_end=embeddings.weight[row_end]
-    )
-    return HuggingFaceTarget(model.model.text_model, vocabulary, prompts, images, (side, side), cfg_scale, made_of)
+    body = model.model.text_model
+    vocabulary = ImageVocabulary.of_ids(body, model.lm_head, first, codes.codebook_size, row_end)
+    return HuggingFaceTarget(body, vocabulary, prompts, Emu3Images(model.model.vqmodel, grid), grid, cfg_scale, made_of)
 
 
 def load_janus(
-    checkpoint: str, geometry: dict, prefix_len: int = 128, cfg_scale: float = 5.0, dtype: str = "auto",
-    device: str = "auto",
-) -> HuggingFaceTarget:  # fmt: skip
-    """geometry: text_config, vision_config and vq_config of JanusConfig."""
-    config = JanusConfig(**geometry)
+    checkpoint: str, prefix_len: int = 128, cfg_scale: float = 5.0, dtype: str = "auto", device: str = "auto"
+) -> HuggingFaceTarget:
     family, ignored = JanusForConditionalGeneration, IMAGE_INPUTS["janus"]
-    whole, text, made_of = load_pretrained(family, config, checkpoint, dtype, device, ignored=ignored)
+    whole, text, made_of = load_pretrained(family, checkpoint, dtype, device, ignored=ignored)
     model = whole.model
     del model.vision_model, model.aligner
     begin, image, pad = (id_of(text, name) for name in JANUS_NAMES)
@@ -124,7 +112,7 @@ def load_janus(
         return [begin, *[pad] * (len(ids) - 2), image]
 
     prompts = PromptIds(text, prefix_len, [begin], [image], unconditional, JANUS_TEMPLATE)
-    side, vocabulary = config.vq_config.num_patches, janus_vocabulary(whole)
+    side, vocabulary = whole.config.vq_config.num_patches, janus_vocabulary(whole)
     images = JanusImages(model.vqmodel)
     return HuggingFaceTarget(model.language_model, vocabulary, prompts, images, (side, side), cfg_scale, made_of)
 
@@ -138,14 +126,12 @@ def janus_vocabulary(whole: JanusForConditionalGeneration) -> ImageVocabulary:
 
 
 def load_liquid(
-    checkpoint: str, tokenizer: ChameleonVQGAN, first_code: int, geometry: dict, model_type: str = "gemma",
-    image_size: int = 512, prefix_len: int = 128, cfg_scale: float = 7.0, dtype: str = "auto", device: str = "auto",
+    checkpoint: str, tokenizer: ChameleonVQGAN, first_code: int, image_size: int = 512, prefix_len: int = 128,
+    cfg_scale: float = 7.0, dtype: str = "auto", device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
-    """first_code: the token id of code 0; geometry: fields of the model type's config."""
-    check_image_size(image_size, tokenizer.downsampling)
-    config = AutoConfig.for_model(model_type, **geometry)
-    family = AutoModelForCausalLM._model_mapping[type(config)]
-    model, text, made_of = load_pretrained(family, config, checkpoint, dtype, device)
+    """first_code: the token id of code 0."""
+    grid = grid_of(image_size, tokenizer.downsampling)
+    model, text, made_of = load_pretrained(AutoModelForCausalLM, checkpoint, dtype, device)
     begin, image = (id_of(text, name) for name in LIQUID_NAMES)
     nothing = text_ids(text, LIQUID_UNCONDITIONAL) if text else []
     prompts = PromptIds(text, prefix_len, [begin], [image], fixed([begin, *nothing, image]), LIQUID_TEMPLATE)
@@ -153,8 +139,7 @@ def load_liquid(
     with torch.no_grad():
         embed = model.model.embed_tokens(ids)  # the module, not its weight: Gemma scales its embeddings
     vocabulary = ImageVocabulary(embed, model.lm_head.weight[first_code : first_code + len(ids)].clone())
-    side = image_size // tokenizer.downsampling
-    return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, (side, side), cfg_scale, made_of)
+    return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, grid, cfg_scale, made_of)
 
 
 class CosmosImages(nn.Module):
@@ -170,40 +155,39 @@ class CosmosImages(nn.Module):
 
 
 def fsq_codebook(levels: Sequence[int]) -> Tensor:
-    """[V, C] the points in [-1, 1] that finite scalar quantisation (2309.15505) counts, the first digit fastest."""
+    """[V, C] the codes of finite scalar quantisation (2309.15505), (i - L // 2) / (L // 2) for i of L levels, the first
+    dimension fastest."""
     places = torch.cartesian_prod(*(torch.arange(count) for count in reversed(levels))).flip(1).float()
-    tops = torch.tensor(levels) - 1
-    return 2 * places / tops - 1
+    half = torch.tensor(levels) // 2
+    return (places - half) / half
 
 
 def load_simplear(
-    checkpoint: str, geometry: dict, decoder: str | None = None, image_size: int = 1024,
-    levels: Sequence[int] = FSQ_LEVELS, prefix_len: int = 192, negative: str = SIMPLEAR_NEGATIVE,
-    cfg_scale: float = 6.0, dtype: str = "auto", device: str = "auto",
+    checkpoint: str, decoder: str | None = None, image_size: int = 1024, levels: Sequence[int] = FSQ_LEVELS,
+    prefix_len: int = 192, negative: str = SIMPLEAR_NEGATIVE, cfg_scale: float = 6.0, dtype: str = "auto",
+    device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
-    """SimpleAR: Qwen2 with the codes of Cosmos' tokenizer behind its words. geometry: fields of Qwen2Config; decoder:
-    Cosmos' decoder.jit, without which codes are shown as colours; levels: of its quantisation."""
-    check_image_size(image_size, COSMOS_PIXELS)
-    config = AutoConfig.for_model("qwen2", **geometry)
-    model, text, made_of = load_pretrained(Qwen2ForCausalLM, config, checkpoint, dtype, device)
-    codebook = fsq_codebook(levels).to(model.device)
-    first = len(text) if text else config.vocab_size - len(codebook)
-    if first + len(codebook) > config.vocab_size:
+    """SimpleAR: Qwen2 with the codes of Cosmos' tokenizer behind its words. decoder: Cosmos' decoder.jit, without which
+    codes are shown as colours; levels: of its quantisation."""
+    grid = grid_of(image_size, COSMOS_PIXELS)
+    model, text, made_of = load_pretrained(Qwen2ForCausalLM, checkpoint, dtype, device)
+    codebook, size = fsq_codebook(levels).to(model.device), model.config.vocab_size
+    first = len(text) if text else size - len(codebook)
+    if first + len(codebook) > size:
         raise LanternError(
-            f"{len(codebook)} codes behind {first} words are more than model.geometry.vocab_size={config.vocab_size}; "
-            "give the tokenizer of this model"
+            f"{len(codebook)} codes behind {first} words are more than vocab_size={size} of {checkpoint}; give the "
+            "tokenizer of this model"
         )
     begin, image = (id_of(text, name) for name in SIMPLEAR_NAMES)
     unconditional = [begin, *(text_ids(text, negative) if text else []), image]
     prompts = PromptIds(
         text, prefix_len, [begin], [image], fixed(unconditional), template="A highly realistic image of {}"
     )
-    codes, side = slice(first, first + len(codebook)), image_size // COSMOS_PIXELS
-    images = CodeColors(codebook, (side, side))
+    images = CodeColors(codebook, grid)
     if decoder is not None:
-        images = CosmosImages(load_script(decoder, model.device), (side, side), codebook)
-    vocabulary = ImageVocabulary(model.model.embed_tokens.weight[codes], model.lm_head.weight[codes].clone())
-    return HuggingFaceTarget(model.model, vocabulary, prompts, images, (side, side), cfg_scale, made_of)
+        images = CosmosImages(load_script(decoder, model.device), grid, codebook)
+    vocabulary = ImageVocabulary.of_ids(model.model, model.lm_head, first, len(codebook))
+    return HuggingFaceTarget(model.model, vocabulary, prompts, images, grid, cfg_scale, made_of)
 
 
 def load_script(path: str, device: torch.device) -> torch.jit.ScriptModule:
@@ -218,27 +202,19 @@ def load_script(path: str, device: torch.device) -> torch.jit.ScriptModule:
 
 
 def load_glm_image(
-    checkpoint: str, geometry: dict, image_size: int | Sequence[int] = 1024, preview_side: int = 16,
-    prefix_len: int = 512, diffusion: str | None = None, cfg_scale: float = 1.0, dtype: str = "auto",
-    device: str = "auto",
+    checkpoint: str, image_size: int | Sequence[int] = 1024, preview_side: int = 16, prefix_len: int = 512,
+    diffusion: str | None = None, cfg_scale: float = 1.0, dtype: str = "auto", device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
     """The AR stage of GLM-Image. An image is a preview grid of preview_side^2 codes in its aspect ratio, and behind it
-    the grid that the diffusion stage reads; image_size: its side, or height and width. geometry: text_config and
-    vq_config of GlmImageConfig; diffusion: the folder or Hub id of the diffusion stage, without which codes are shown
-    as colours. Only codes are drawn, as its layout asks; its head has other ids beside them."""
-    config, grid = GlmImageConfig(**geometry), grid_of(image_size, GLM_IMAGE_PIXELS)
+    the grid that the diffusion stage reads; image_size: its side, or height and width. diffusion: the folder or Hub id
+    of the diffusion stage, without which codes are shown as colours. Only codes are drawn, as its layout asks; its head
+    has other ids beside them."""
+    grid = grid_of(image_size, GLM_IMAGE_PIXELS)
     ratio = (grid[0] / grid[1]) ** 0.5
     preview = max(1, int(ratio * preview_side)), max(1, int(preview_side / ratio))
-    model, text, made_of = load_pretrained(
-        GlmImageForConditionalGeneration,
-        config,
-        checkpoint,
-        dtype,
-        device,
-        ignored=IMAGE_INPUTS["glm_image"],
-        parts=GLM_IMAGE_PARTS,
-    )
-    body, codes = model.model.language_model, slice(0, config.vq_config.num_embeddings)
+    family, ignored = GlmImageForConditionalGeneration, IMAGE_INPUTS["glm_image"]
+    model, text, made_of = load_pretrained(family, checkpoint, dtype, device, ignored=ignored, parts=GLM_IMAGE_PARTS)
+    body = model.model.language_model
     codebook = F.normalize(model.model.vqmodel.quantize.embedding.weight.float(), dim=-1)
     del model.model.visual, model.model.vqmodel
     layout = "".join(f"{{0}}{rows} {columns}{{1}}" for rows, columns in (grid, preview)) + "{2}"
@@ -247,7 +223,7 @@ def load_glm_image(
         after = text_ids(text, layout.format(text.grid_bos_token, text.grid_eos_token, text.bos_token))
         template = chat_template(text)
     prompts = PromptIds(text, prefix_len, [], after, fixed(after), template)
-    vocabulary = ImageVocabulary(body.embed_tokens.weight[codes], model.lm_head.weight[codes].clone())
+    vocabulary = ImageVocabulary.of_ids(body, model.lm_head, 0, len(codebook))
     images: ImageTokenizer = CodeColors(codebook, grid)
     if diffusion is not None and not codebook.is_meta:
         images = DiffusionImages(diffusion, codebook, grid, model.dtype)

@@ -1,9 +1,8 @@
-"""transformers models of a geometry stated in the configs: loaded strictly from a folder or the Hub, or without storage
-on the meta device."""
+"""Models of transformers, of the sizes in their config.json: loaded strictly from a folder or the Hub, or without
+storage on the meta device."""
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
 from pickle import UnpicklingError
@@ -12,27 +11,22 @@ from typing import NamedTuple
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from lantern.errors import CheckpointError, first_line
 from lantern.identity import INT8, sampled_hash
-from lantern.models.checkpoints import check_finite, check_fit, note_weights, num_parameters, read_weights
+from lantern.models.checkpoints import CONFIG_FILE, check_finite, check_fit, note_expected, read_weights
 from lantern.models.hf.layers import round_layers
 from lantern.models.hub import MODEL_FILES, find_folder, is_complete
-from lantern.runtime.files import parse_json
 from lantern.runtime.hardware import resolve_device, resolve_dtype, split_int8
 
-COMMON = PreTrainedConfig().to_dict().keys() - {"model_type"}  # of all families, such as architectures and dtype
 IMAGE_INPUTS = {  # by model_type, prefixes of what reads images, which drawing one does without
     "janus": ("lm_head.", "model.vision_model.", "model.aligner."),
     "chameleon": ("model.vqmodel.",),
     "glm_image": ("model.visual.", "model.vision."),
 }
-WITHOUT_EFFECT = re.compile(  # on a pass: names in a config, besides COMMON
-    r"token_id$|dropout|^initializer|^use_cache$|^max_position|^vocabulary_map$|parallel_size$|^pretraining_tp$|decoder"
-)
 
 
 class Pretrained(NamedTuple):
@@ -64,37 +58,34 @@ def sharing_weights(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def load_pretrained(
-    family: type[PreTrainedModel], config: PreTrainedConfig, checkpoint: str | Path | Pretrained, dtype: str,
-    device: str, *, ignored: Sequence[str] = (), per_head: str | None = None, setting: str = "model.checkpoint",
-    bytes_per_parameter: int = 2, parts: tuple[str, str] | None = None,
+    family: type[PreTrainedModel] | type[AutoModelForCausalLM], checkpoint: str | Path | Pretrained, dtype: str,
+    device: str, *, config_class: type[PreTrainedConfig] | None = None, ignored: Sequence[str] = (),
+    per_head: str | None = None, setting: str = "model.checkpoint", parts: tuple[str, str] = ("", ""),
     read_text: Callable[[Path], PreTrainedTokenizerBase] | None = None, files: Sequence[str] = MODEL_FILES,
 ) -> Pretrained:  # fmt: skip
-    """A model of exactly this geometry. ignored: prefixes of names that may be absent or in excess; per_head: a pattern
-    of names whose weights [H, D] the checkpoint may hold once for several heads; bytes_per_parameter: of the files;
-    parts: the folders of the model and of its text tokenizer within the checkpoint's, where they lie apart; read_text:
-    reads that tokenizer from its folder, where transformers does not; files: patterns of what the Hub is asked for.
-    dtype int8, or int8:float32: weights of the decoder layers in int8, all else in the other dtype."""
+    """A model of the sizes in its own config.json, all that is read on the meta device. config_class: by default the
+    family's; ignored: prefixes of names that may be absent or in excess; per_head: a pattern of names whose weights
+    [H, D] the checkpoint may hold once for several heads; parts: the folders of the model and of its text tokenizer
+    within the checkpoint's, where they lie apart; read_text: reads that tokenizer from its folder, where transformers
+    does not; files: patterns of what the Hub is asked for. dtype int8, or int8:float32: weights of the decoder layers
+    in int8, all else in the other dtype."""
     if isinstance(checkpoint, Pretrained):
-        if not isinstance(checkpoint.model, family):
+        if not isinstance(checkpoint.model, _class_of(family, checkpoint.model.config)):
             raise CheckpointError(f"{type(checkpoint.model).__name__} is no {family.__name__}; give its own name=…")
         return checkpoint._replace(weights_hash=model_hash(checkpoint.model, tuple(ignored)))
     torch_device = resolve_device(device)
     is_int8, rest = split_int8(dtype)
     torch_dtype = resolve_dtype(rest, torch_device)
-    with torch.device("meta"):
-        model = family(config)
+    folder, words = _find_parts(checkpoint, setting, parts, files, torch_device.type == "meta")
+    config = _read_config(config_class or getattr(family, "config_class", None) or AutoConfig, folder, setting)
+    family = _class_of(family, config)
     if torch_device.type == "meta":
-        note_weights(model, checkpoint, ignored=tuple(ignored))
-        model = model.to(torch_dtype)
+        with torch.device("meta"):
+            model = family(config).to(torch_dtype)
+        note_expected(model, checkpoint, ignored=tuple(ignored))
         if is_int8:
             round_layers(model)
         return Pretrained(model, None, "")
-    size = bytes_per_parameter * num_parameters(model)
-    if parts is None:
-        folder = words = find_folder(checkpoint, setting, size, files)
-    else:
-        folder, words = find_parts(checkpoint, setting, size, parts)
-    _check_config(folder, config, setting, tuple(ignored))
     model, report = _read(family, config, folder, torch_dtype)
     if per_head:
         _spread_over_heads(model, report, folder, re.compile(per_head))
@@ -107,12 +98,45 @@ def load_pretrained(
     return Pretrained(model.to(torch_device).eval().requires_grad_(False), text, made_of)
 
 
-def find_parts(source: str | Path, setting: str, size: int, parts: tuple[str, str]) -> tuple[Path, Path]:
-    """The folders of these names within a model's; where the first is not there, the model's own is both."""
-    patterns = [f"{part}/*{suffix}" for part in parts for suffix in ("safetensors", "json", "model", "txt", "jinja")]
-    whole = find_folder(source, setting, size, patterns, lambda folder: is_complete(folder / parts[0]))
+def _find_parts(
+    source: str | Path, setting: str, parts: tuple[str, str], files: Sequence[str], describes: bool
+) -> tuple[Path, Path]:
+    """The folders of these names within a model's; where the first is not there, the model's own is both. describes:
+    config.json is enough."""
+    if describes:
+        files = [f"{parts[0]}/{CONFIG_FILE}".lstrip("/")]
+    elif parts[0]:
+        files = [f"{part}/*{suffix}" for part in parts for suffix in ("safetensors", "json", "model", "txt", "jinja")]
+
+    def suffices(folder: Path) -> bool:
+        return (folder / files[0]).is_file() if describes else is_complete(folder / parts[0])
+
+    whole = find_folder(source, setting, files=files, suffices=suffices)
     inner, words = (whole / part for part in parts)
     return (inner, words if words.is_dir() else inner) if inner.is_dir() else (whole, whole)
+
+
+def _read_config(kind: type[PreTrainedConfig] | type[AutoConfig], folder: Path, setting: str) -> PreTrainedConfig:
+    set_verbosity_error()
+    try:
+        (folder / CONFIG_FILE).stat()  # without one transformers takes the family's defaults
+        config = kind.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # no such file, no JSON, and whatever a family's own checks raise
+        raise CheckpointError(
+            f"{folder}/{CONFIG_FILE} describes no model ({first_line(error)}); copy all files of the model there, or "
+            f"set {setting}"
+        ) from error
+    if (wanted := getattr(kind, "model_type", config.model_type)) != config.model_type:
+        found = config.model_type
+        raise CheckpointError(f"{folder} holds a {found} model where a {wanted} is needed; give {setting}=<one of it>")
+    if getattr(config, "vocabulary_map", {}) is None:  # Chameleon's, of image inputs; some releases leave it out
+        config.vocabulary_map = {}
+    return config
+
+
+def _class_of(family: type, config: PreTrainedConfig) -> type[PreTrainedModel]:
+    """family, or what transformers has for this config where that is AutoModelForCausalLM."""
+    return family._model_mapping[type(config)] if family is AutoModelForCausalLM else family
 
 
 def _read(
@@ -178,46 +202,6 @@ def model_hash(model: nn.Module, ignored: tuple[str, ...]) -> str:
     ignored: prefixes of parts that no image passes through."""
     weights = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
     return sampled_hash({name: weight for name, weight in weights.items() if not name.startswith(ignored)})
-
-
-def _check_config(folder: Path, config: PreTrainedConfig, setting: str, ignored: tuple[str, ...]) -> None:
-    """By the checkpoint's own config: what weights cannot tell, such as the base of rotary angles."""
-    path = folder / "config.json"
-    if not path.is_file():
-        raise CheckpointError(f"no config.json in {folder}; copy all files of the model there, or set {setting}")
-    try:
-        found = parse_json(path.read_bytes())
-        family = found.get("model_type")
-    except (ValueError, AttributeError) as error:
-        raise CheckpointError(f"{path} is not readable JSON ({error}); copy it again") from error
-    if family != config.model_type:
-        raise CheckpointError(
-            f"{folder} holds a {family} model where a {config.model_type} is needed; give {setting}=<one of its family>"
-        )
-    set_verbosity_error()
-    try:
-        theirs = type(config).from_dict(found)  # with the family's default where a key is absent
-    except Exception as error:  # whatever a family's own checks raise
-        raise CheckpointError(f"{path} describes no {family} model ({first_line(error)}); copy it again") from error
-    if other := list(
-        _differences(*(json.loads(one.to_json_string(use_diff=False)) for one in (config, theirs)), ignored)
-    ):
-        raise CheckpointError(
-            f"{path} has {', '.join(other)}; give {setting}=<a checkpoint like this model>, or the model's yaml the "
-            "values of this one"
-        )
-
-
-def _differences(built: Mapping, found: Mapping, ignored: tuple[str, ...], within: str = "") -> Iterator[str]:
-    """By name, the settings of two configs that change what is computed, without those of ignored parts."""
-    for key in sorted(built.keys() & found.keys() - COMMON):
-        weights = "lm_head." if key == "tie_word_embeddings" else f"model.{key}".removesuffix("_config")
-        if WITHOUT_EFFECT.search(key) or any(name.startswith(weights) for name in ignored):
-            continue
-        if isinstance(built[key], Mapping) and isinstance(found[key], Mapping):
-            yield from _differences(built[key], found[key], ignored, f"{within}{key}.")
-        elif built[key] != found[key]:
-            yield f"{within}{key}={found[key]} instead of {built[key]}"
 
 
 def _check(report: dict, folder: Path, setting: str, ignored: tuple[str, ...]) -> None:

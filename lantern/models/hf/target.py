@@ -32,6 +32,12 @@ class ImageVocabulary:
     hidden: nn.Module = field(default_factory=nn.Identity)
     row_end: Tensor | None = None  # [D] of the token behind every row of the image but the last
 
+    @classmethod
+    def of_ids(cls, body: nn.Module, head: nn.Linear, first: int, count: int, row_end: int | None = None) -> Self:
+        """For codes that are the ids first … first + count - 1 of a body's words; row_end: the id of that token."""
+        codes, embed = slice(first, first + count), body.embed_tokens.weight
+        return cls(embed[codes], head.weight[codes].clone(), row_end=None if row_end is None else embed[row_end])
+
 
 class TransformersCache:
     """A KVView under the interface that transformers' attention expects of a cache."""

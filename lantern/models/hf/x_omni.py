@@ -13,7 +13,7 @@ from lantern.models.hf.code_colors import CodeColors
 from lantern.models.hf.pretrained import load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
-from lantern.models.token_grid import check_image_size
+from lantern.models.token_grid import grid_of
 
 NAMES = "<SOM>", "<IMAGE>", "<MM-Token-0>"  # of the image's begin, of what its codes follow, of code 0
 CODE_PIXELS = 16  # of a code's side
@@ -79,6 +79,8 @@ class XOmniModel(Qwen2Model):
 class XOmniForImages(Qwen2PreTrainedModel):
     """With the head of image tokens alone."""
 
+    config_class = XOmniConfig
+
     def __init__(self, config: XOmniConfig) -> None:
         super().__init__(config)
         self.model = XOmniModel(config)
@@ -87,25 +89,20 @@ class XOmniForImages(Qwen2PreTrainedModel):
 
 
 def load_x_omni(
-    checkpoint: str, geometry: dict, image_size: int = 1152, prefix_len: int = 256, cfg_scale: float = 1.0,
-    dtype: str = "auto", device: str = "auto",
+    checkpoint: str, image_size: int = 1152, prefix_len: int = 256, cfg_scale: float = 1.0, dtype: str = "auto",
+    device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
-    """geometry: fields of XOmniConfig."""
-    check_image_size(image_size, CODE_PIXELS)
-    config = XOmniConfig(**geometry)
-    model, text, made_of = load_pretrained(
-        XOmniForImages, config, checkpoint, dtype, device, ignored=UNUSED, files=FILES
-    )
+    grid = grid_of(image_size, CODE_PIXELS)
+    model, text, made_of = load_pretrained(XOmniForImages, checkpoint, dtype, device, ignored=UNUSED, files=FILES)
+    config = model.config
     begin, image, first = (id_of(text, name) for name in NAMES)
     if text and not config.vocab_size == first <= image:
         raise CheckpointError(
             f"in {checkpoint} code 0 has the id {first} and {NAMES[1]} has {image}, where image tokens begin at "
             f"vocab_size={config.vocab_size}; give the text tokenizer of this model"
         )
-    side = image_size // CODE_PIXELS
-    after = [begin, *(text_ids(text, f"{side} {side}") if text else []), image]
+    after = [begin, *(text_ids(text, f"{grid[0]} {grid[1]}") if text else []), image]
     prompts = PromptIds(text, prefix_len, [], after, fixed(after))
     codes, body = slice(0, config.image_vocab_size), model.model
     vocabulary = ImageVocabulary(body.mm_embed_tokens.weight[codes], model.mm_head.weight[codes].clone())
-    images = CodeColors(vocabulary.embed, (side, side))
-    return HuggingFaceTarget(body, vocabulary, prompts, images, (side, side), cfg_scale, made_of)
+    return HuggingFaceTarget(body, vocabulary, prompts, CodeColors(vocabulary.embed, grid), grid, cfg_scale, made_of)

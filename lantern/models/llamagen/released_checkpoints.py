@@ -25,7 +25,7 @@ from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer, rotation_table
 from lantern.models.t5 import T5Features
-from lantern.models.token_grid import check_image_size
+from lantern.models.token_grid import grid_of
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
 RESOLUTION = re.compile(r"_(256|384|512)$")  # at the end of a released file's stem: its pixels
@@ -98,9 +98,8 @@ def _target(
     tokenizer: VQTokenizer, cfg_scale: float, dtype: str, device: str,
 ) -> LlamaGenTarget:  # fmt: skip
     """sizes: of the Transformer, but for those that follow from the tokenizer."""
-    check_image_size(image_size, tokenizer.downsampling)
-    side = image_size // tokenizer.downsampling
-    build = partial(Transformer, vocab_size=len(tokenizer.codebook), grid=(side, side), **sizes)
+    grid = grid_of(image_size, tokenizer.downsampling)
+    build = partial(Transformer, vocab_size=len(tokenizer.codebook), grid=grid, **sizes)
     torch_device = resolve_device(device)
     folder = Path(checkpoint).expanduser()
     is_converted = (folder / WEIGHTS_FILE).is_file() and not (folder / file).is_file()
