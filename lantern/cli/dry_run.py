@@ -1,5 +1,5 @@
-"""The memory that a setting needs, from shapes on the meta device: python evaluate.py model=… dry_run=true. No file of
-the model is read, so that it can be run before any is downloaded."""
+"""The memory that a setting needs, from shapes on the meta device: python evaluate.py model=… dry_run=true. Of a
+model of transformers its config.json is read, of others no file: it can be run before the weights are downloaded."""
 
 from functools import partial
 from inspect import signature

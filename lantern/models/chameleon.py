@@ -61,19 +61,22 @@ LUMINA2_SIZES = 8800  # number of the reserved token of size 0
 
 
 def load_vqgan(
-    checkpoint: str, file: str, device: str = "auto", setting: str = "model.tokenizer.checkpoint", **sizes: object
-) -> ChameleonVQGAN:
-    """The image tokenizer of Meta's vqgan.ckpt, in evaluation mode; sizes: ChameleonVQGAN's."""
+    checkpoint: str, file: str, device: str = "auto", setting: str = "model.tokenizer.checkpoint",
+    weights: str | None = None, **sizes: object,
+) -> ChameleonVQGAN:  # fmt: skip
+    """The image tokenizer of Meta's vqgan.ckpt, in evaluation mode. weights: as part of read_weights; sizes:
+    ChameleonVQGAN's."""
     remedy = f"give {setting}=<Meta's vqgan.ckpt>"
     build, torch_device = partial(ChameleonVQGAN, **sizes), resolve_device(device)
-    model, _ = build_model(build, checkpoint, file, setting, remedy, torch_device, read=read_vqgan)
+    read = partial(read_vqgan, part=weights)
+    model, _ = build_model(build, checkpoint, file, setting, remedy, torch_device, read=read)
     return model.eval().requires_grad_(False)
 
 
-def read_vqgan(path: Path) -> dict[str, Tensor]:
+def read_vqgan(path: Path, part: str | None = None) -> dict[str, Tensor]:
     """The state dict of Meta's file without its losses, under the names of LlamaGen's tokenizer; `decoder.up` is
     numbered from the highest resolution, which LlamaGen's has last."""
-    state = {name: value for name, value in read_weights(path).items() if not name.startswith("loss.")}
+    state = {name: value for name, value in read_weights(path, part).items() if not name.startswith("loss.")}
     levels = 1 + max((int(found[1]) for name in state if (found := UP.match(name))), default=0)
     return {_llamagen_name(name, levels): value for name, value in state.items()}
 

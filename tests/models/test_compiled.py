@@ -85,3 +85,16 @@ def test_a_cache_in_half_precision_is_read_with_scores_in_full():
 def test_only_layers_that_are_ours_are_compiled():
     with pytest.raises(LanternError, match="compile=true is for LlamaGen's layers, Identity has others"):
         HuggingFaceTarget.configured(SimpleNamespace(transformer=nn.Identity()), 2.0, compiled=True)
+
+
+def test_what_else_a_process_compiles_follows_its_weights():
+    """Catches weights of other modules frozen by the options of a compiled target."""
+    pipeline_of(tiny_target()).generate(PROMPTS[:1], SEEDS[:1])
+    layer = nn.Linear(4, 4)
+    other, x = torch.compile(layer, dynamic=True), torch.ones(2, 4)
+    with torch.no_grad():
+        before = other(x)
+        layer.weight.zero_()
+        layer.bias.zero_()
+        assert before.any()
+        assert not other(x).any()

@@ -70,13 +70,14 @@ def test_sides_and_counts_that_do_not_fit_are_clear_errors():
 
 
 def test_the_codes_of_a_finite_scalar_quantisation_are_its_points():
-    """Against its definition, digit by digit. Catches digits in the other order, which would name other neighbours."""
+    """Against its definition, digit by digit. Catches digits in the other order, which would name other neighbours, and
+    an even number of levels spread over [-1, 1], whose steps are others."""
     levels = (4, 3, 2)
     points = fsq_codebook(levels)
     for code in range(24):
         left, expected = code, []
         for level in levels:
-            expected.append(2 * (left % level) / (level - 1) - 1)
+            expected.append((left % level - level // 2) / (level // 2))
             left //= level
         assert points[code].tolist() == pytest.approx(expected)
 

@@ -1,4 +1,5 @@
-"""Side branches of a Jacobi window (ours). Half the rounds of a plain window end within its first two tokens,
+"""Side branches of a Jacobi window (ours; the nearest is Lookahead decoding, 2402.02057, whose n-grams are verified
+beside its window in one pass). Half the rounds of a plain window end within its first two tokens,
 mostly where another code had nearly been picked. Such runners-up are added beside the window, followed by the window's
 own tokens; candidates are ranked by the estimated probability that the target follows the window up to them."""
 

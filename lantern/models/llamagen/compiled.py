@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._dynamo import config as dynamo
 from torch._inductor import config as inductor
 from torch._inductor.cpp_builder import get_cpp_compiler
 from torch._inductor.exc import InvalidCxxCompiler
@@ -20,11 +21,13 @@ VARIANTS = 64  # of the graph, one for each set of sizes that are 1; beyond torc
 
 
 class CompiledTransformer(nn.Module):
-    """A FusedTransformer for passes behind the committed slots of a cache."""
+    """A FusedTransformer for passes behind the committed slots of a cache. For its own graphs alone, weights become
+    constants, packed for the processor (freezing), and softmax has two passes: the other one gives NaN behind masks
+    under AVX2, and no valid C++ without vector instructions."""
 
     def __init__(self, transformer: Transformer) -> None:
         super().__init__()
-        _prepare()
+        _check_compiler()
         self.layers, self.norm = transformer.layers, transformer.norm
         gate_up = [block.feed_forward.gate_up() for block in self.layers]
         self.gate_up = nn.ParameterList(nn.Parameter(weight, requires_grad=False) for weight in gate_up)
@@ -34,6 +37,8 @@ class CompiledTransformer(nn.Module):
         # falls back to eager makes passes slower than without compilation
         self._run = torch.compile(self.graph, fullgraph=True, dynamic=True, options=unchanging, isolate_recompiles=True)
 
+    @inductor.patch(freezing=True, online_softmax=False)
+    @dynamo.patch(recompile_limit=VARIANTS)
     def forward(self, x: Tensor, rotary: Tensor, mask: Tensor, cache: TreeView, layers: tuple[int, ...] = ()) -> Tensor:
         """x [B R, T, D] -> features [B R, T, F], the inputs of `layers` behind them; rotary, mask as FusedLayer's."""
         real = torch.view_as_real(rotary).expand(len(x), *[-1] * 5).contiguous()
@@ -77,15 +82,11 @@ class CompiledTransformer(nn.Module):
         return (scores + mask).softmax(-1) @ values[:, :, extent]
 
 
-def _prepare() -> None:
+def _check_compiler() -> None:
     try:
         get_cpp_compiler()
     except InvalidCxxCompiler as error:
         raise LanternError("compile=true needs a C++ compiler; install g++, or leave compile out") from error
-    # for the whole process: what else it compiles without gradients has its weights frozen, too
-    inductor.freezing = True  # weights become constants, packed for the processor
-    inductor.online_softmax = False  # NaN behind masks under AVX2, and no valid C++ without vector instructions
-    torch._dynamo.config.recompile_limit = VARIANTS
 
 
 def _rotated(heads: Tensor, rotary: Tensor) -> Tensor:

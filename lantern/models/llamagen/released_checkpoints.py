@@ -34,38 +34,43 @@ RESOLUTION = re.compile(r"_(256|384|512)$")  # at the end of a released file's s
 def load_tokenizer(
     checkpoint: str, file: str, multipliers: Sequence[int], channels: int = 128, z_channels: int = 256,
     codebook_size: int = 16384, code_dim: int = 8, num_res_blocks: int = 2, device: str = "auto",
-    setting: str = "model.tokenizer.checkpoint",
+    setting: str = "model.tokenizer.checkpoint", weights: str | None = None,
 ) -> VQTokenizer:  # fmt: skip
-    """A released VQ tokenizer, in evaluation mode; five multipliers are VQ-16, four VQ-8."""
+    """A released VQ tokenizer, in evaluation mode; five multipliers are VQ-16, four VQ-8. weights: as part of
+    read_weights."""
     levels = list(multipliers)
     build = partial(VQTokenizer, channels, levels, levels, codebook_size, code_dim, z_channels, num_res_blocks)
     remedy = f"give {setting}=<the tokenizer of this target>"
-    model, _ = build_model(build, checkpoint, file, setting, remedy, resolve_device(device))
+    read = partial(read_weights, part=weights)
+    model, _ = build_model(build, checkpoint, file, setting, remedy, resolve_device(device), read=read)
     return model.eval().requires_grad_(False)
 
 
 def load_class_target(
     checkpoint: str, file: str, tokenizer: VQTokenizer, dim: int, num_layers: int, num_heads: int, image_size: int,
     num_classes: int = 1000, multiple_of: int = 256, cfg_scale: float = 2.0, dtype: str = "auto", device: str = "auto",
+    weights: str | None = None,
 ) -> LlamaGenTarget:  # fmt: skip
+    """weights: as part of read_weights, here and in load_text_target."""
     sizes = {"dim": dim, "num_layers": num_layers, "num_heads": num_heads, "multiple_of": multiple_of}
     sizes |= {"num_classes": num_classes}
-    return _target(sizes, checkpoint, file, image_size, ClassLabels(num_classes), tokenizer, cfg_scale, dtype, device)
+    given = ClassLabels(num_classes), tokenizer, cfg_scale, dtype, device, weights
+    return _target(sizes, checkpoint, file, image_size, *given)
 
 
 def load_text_target(
     checkpoint: str, file: str, tokenizer: VQTokenizer, text_encoder: T5Features | WordFeatures, dim: int,
     num_layers: int, num_heads: int, image_size: int, multiple_of: int = 256, cfg_scale: float = 7.5,
-    dtype: str = "auto", device: str = "auto",
+    dtype: str = "auto", device: str = "auto", weights: str | None = None,
 ) -> LlamaGenTarget:  # fmt: skip
     sizes = {"dim": dim, "num_layers": num_layers, "num_heads": num_heads, "multiple_of": multiple_of}
     sizes |= {"caption_dim": text_encoder.dim, "prefix_len": text_encoder.length}
-    return _target(sizes, checkpoint, file, image_size, text_encoder, tokenizer, cfg_scale, dtype, device)
+    return _target(sizes, checkpoint, file, image_size, text_encoder, tokenizer, cfg_scale, dtype, device, weights)
 
 
-def read_transformer(path: Path) -> dict[str, Tensor]:
-    """A state dict with the names of the .pt files, from either format."""
-    state = read_weights(path)
+def read_transformer(path: Path, part: str | None = None) -> dict[str, Tensor]:
+    """A state dict with the names of the .pt files, from either format; part: as of read_weights."""
+    state = read_weights(path, part)
     is_converted = any(name.startswith("model.layers.") for name in state)  # names of transformers' Llama
     return from_converted(state) if is_converted else state
 
@@ -95,7 +100,7 @@ def check_file(path: Path, image_size: int, body: Transformer) -> None:
 
 def _target(
     sizes: dict[str, int], checkpoint: str, file: str, image_size: int, conditioner: Conditioner,
-    tokenizer: VQTokenizer, cfg_scale: float, dtype: str, device: str,
+    tokenizer: VQTokenizer, cfg_scale: float, dtype: str, device: str, weights: str | None,
 ) -> LlamaGenTarget:  # fmt: skip
     """sizes: of the Transformer, but for those that follow from the tokenizer."""
     grid = grid_of(image_size, tokenizer.downsampling)
@@ -106,7 +111,8 @@ def _target(
     name = WEIGHTS_FILE if is_converted else file
     setting, remedy = "model.checkpoint", "give model.checkpoint=<a file of this size>, or another model=llamagen_…"
     torch_dtype = resolve_dtype(dtype, torch_device)
-    body, path = build_model(build, checkpoint, name, setting, remedy, torch_device, torch_dtype, read_transformer)
+    read = partial(read_transformer, part=weights)
+    body, path = build_model(build, checkpoint, name, setting, remedy, torch_device, torch_dtype, read)
     if torch_device.type == "meta":
         return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale)
     if path:
