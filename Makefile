@@ -25,6 +25,7 @@ env: .venv/.installed  ## install the pinned environment into .venv
 	$(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PY) -m lantern.cli.torchvision_operators
 	@touch $@
 
 demo: env  ## distil a drafter, sweep LANTERN's delta beside lossless decoding, into RUN; SIZE=large for a longer one
