@@ -312,15 +312,12 @@ def _cautions(table: Table, kept: Mapping[str, Row]) -> list[str]:
         if times[-1] > SPREAD * times[0]:
             found.append(
                 f"Plain decoding took {times[0]:.2f} to {times[-1]:.2f} s an image of {model} while these rows were "
-                "timed: the machine changed, and speed-ups of different rows are not strictly comparable."
+                "timed: the machine changed, compare rows with care."
             )
     sampled = [row for row in kept.values() if row.get("output_tv_floor") is not None]
     if "output_tv" in table.columns and sampled:
         positions = sorted({row["output_tv_positions"] for row in sampled})
-        found.append(
-            f"Output TV with a floor is a mean over {' or '.join(map(str, positions))} positions; the floor is the "
-            "exact rule's value by the same estimate, which would be 0 with infinitely many redraws."
-        )
+        found.append(f"Output TV with a floor is a mean over {' or '.join(map(str, positions))} positions.")
     return found
 
 
