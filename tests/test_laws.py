@@ -60,10 +60,10 @@ CUTS = {"none": {}, "top_k": {"top_k": 2}, "top_p": {"top_p": 0.75}}
 def test_what_the_pipeline_calls_proven_is_proven_here():
     """Catches a claim that outlives its test, and a test that no claim rests on."""
     kinds = {tree.kind if tree else "none" for tree in TREES.values()}
-    assert kinds | {KIND} == set(PROVEN_TREES)  # windows: tests/drafters/test_window_laws.py
-    judge_reached_nodes = {type(verification) for verification, _ in LOOPS}
+    assert kinds | {KIND} == set(PROVEN_TREES)  # windows: tests/drafters/jacobi/test_window_laws.py
+    judged = {type(verification) for verification, _ in LOOPS}
     others = {SharedLaw, GaussianRatio, GaussianShared}  # tests/verification/test_shared_law.py, tests/continuous
-    assert judge_reached_nodes | others == set(PROVEN_VERIFICATIONS)
+    assert judged | others == set(PROVEN_VERIFICATIONS)
 
 
 def drafter_of(tree, target: TableTarget, sampling: Sampling):
