@@ -8,10 +8,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from lantern.cli.demo import run_command
-from lantern.drafters.export import metrics_files
+from lantern.drafters.export import exported_step
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, is_baseline, read_summary
 from lantern.models.checkpoints import load_weights, weights_file
@@ -52,6 +50,13 @@ def validations(folder: Path) -> list[dict[str, float]]:
     return lines
 
 
+def metrics_files(run: Path) -> list[Path]:
+    """The metrics-N.csv of a run's earlier starts, in their order, then metrics.csv, as far as they are there."""
+    earlier = [path for path in run.glob("metrics-*.csv") if path.stem.rpartition("-")[2].isdecimal()]
+    earlier.sort(key=lambda path: int(path.stem.rpartition("-")[2]))
+    return [path for path in (*earlier, run / "metrics.csv") if path.is_file()]
+
+
 def _read_validations(path: Path) -> Iterator[dict[str, float]]:
     with path.open(newline="") as file:
         for line in csv.DictReader(file):
@@ -63,13 +68,10 @@ def run_row(folder: Path) -> Row:
     """Size, time, the validation whose weights were exported, and tokens a step of every way that was decoded in."""
     recipe, seed = name_of(folder)
     lines = validations(folder)
-    steps, best = lines[-1][f"{TIME}steps"], OmegaConf.load(folder / "config.yaml").callbacks.best
-    exported = lines[-1]
-    if best is not None:
-        exported = (max if best.mode == "max" else min)(lines, key=lambda line: line[best.monitor])
+    steps, figures = lines[-1][f"{TIME}steps"], exported_step(folder / DRAFTER).get("figures", {})
     row: Row = {"recipe": recipe, "seed": seed, "steps": steps, "step_s": lines[-1][f"{TIME}training_s"] / steps}
     row["parameters"] = sum(value.numel() for value in load_weights(folder / DRAFTER)[0].values())
-    row |= {key.removeprefix(VALIDATION): value for key, value in exported.items() if key.startswith(VALIDATION)}
+    row |= {key.removeprefix(VALIDATION): value for key, value in figures.items()}
     for point in point_folders(folder / DECODED):
         for decoded in read_summary(point):
             if not is_baseline(decoded):

@@ -24,7 +24,7 @@ MakeRows = Callable[[Sequence], Iterator[dict[str, Any]]]
 CHECKSUMS = "shard.json"
 GIB = 2**30
 REPORTED_FROM = 2**26  # bytes
-disable_progress_bars()  # those of `datasets`, one per shard; _fill shows one for all shards
+disable_progress_bars()  # those of `datasets`, one per shard; _fill shows one for all rows
 log = logging.getLogger(__name__)
 
 
@@ -127,17 +127,28 @@ def _fill_as_helper(shards: list[Shard], make_rows: MakeRows, features: Features
 
 def _fill(shards: list[Shard], make_rows: MakeRows, features: Features, is_helper: bool = False) -> None:
     """Computes every shard that no other process has locked, then waits for the locked ones."""
-    locked, started = [], monotonic()
-    with closing(ProgressLine(f"computing {shards[0].folder.parent.name}")) as line:
-        for done, shard in enumerate(shards):
-            if not is_helper and len(shards) > 1:
-                left_s = (monotonic() - started) / done * (len(shards) - done) if done else None
-                line.show(done / len(shards), f"{done} of {len(shards)} parts", left_s)
-            if not _claim(shard, make_rows, features, wait=False):
+    total, made, started = sum(len(shard.items) for shard in shards), 0, monotonic()
+
+    def counted(items: Sequence) -> Iterator[dict[str, Any]]:
+        nonlocal made
+        for row in make_rows(items):
+            yield row
+            made += 1
+            if not is_helper:
+                left_s = (monotonic() - started) / made * max(0, total - made)
+                line.show(min(1.0, made / total), f"{made:,} of {total:,}", left_s)
+
+    with closing(ProgressLine(f"making {shards[0].folder.parent.name.rpartition('-')[0]}")) as line:
+        if not is_helper:
+            line.show(0.0, f"0 of {total:,}", None)
+        passed, locked = 0, []
+        for shard in shards:
+            if not _claim(shard, counted, features, wait=False):
                 locked.append(shard)
-    if not is_helper:
-        for shard in locked:
-            _claim(shard, make_rows, features, wait=True)
+            made = passed = passed + len(shard.items)  # those of other processes, too
+        if not is_helper:
+            for shard in locked:
+                _claim(shard, counted, features, wait=True)
 
 
 def _claim(shard: Shard, make_rows: MakeRows, features: Features, wait: bool) -> bool:

@@ -1,6 +1,5 @@
 """Writes drafters for other programs: one function per layout, chosen by `format=` of export.py."""
 
-import csv
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -21,13 +20,17 @@ from lantern.models.checkpoints import (
     TORCH_FILE,
     WEIGHTS_FILE,
     load_weights,
+    read_torch,
     save_weights,
 )
 from lantern.models.hub import HUB_ID, commit_of
+from lantern.runtime.files import read_object
 from lantern.runtime.home import HOME
 from lantern.types import Target
 
 CARD_FILE = "README.md"
+EXPORTED, VALIDATED = "exported.json", "validated"  # of a training: the file, and the key of its checkpoints
+LENGTHS = ("sim_accept_len", "sim_agree_len")  # drafted tokens that a chain would have accepted
 UPLOADED = [CARD_FILE, CONFIG_FILE, *FOLDER_FILES]
 
 
@@ -102,16 +105,20 @@ others.
 def model_card(
     repository: str, source: str, model: str, overrides: Sequence[str], target_hash: str, base: str | None = None
 ) -> str:
-    """A Hub card for the drafter in `source`, with the figures of its run's last validation, if there are any.
+    """A Hub card for the drafter in `source`, with the figures of the step it is of, if these are known.
     overrides: config overrides that select the target; base: the target's checkpoint, a path or a Hub id."""
     weights = Path(source).expanduser().resolve()
     run = weights.parents[is_training(weights)]  # a checkpoint lies in a folder of its own
     known = json.loads((run / PROVENANCE).read_text()) if (run / PROVENANCE).is_file() else {}
     is_hub_id = base is not None and bool(HUB_ID.fullmatch(base)) and not Path(base).expanduser().exists()
     commit = commit_of(base)
-    validated = last_validation(run)
-    lines = [f"| {name.removeprefix('val/')} | {value:.4g} |" for name, value in validated.items()]
-    table = ["The last validation, on images that the target draws:", "", "| figure | value |", "| --- | --- |", *lines]
+    exported = exported_step(weights)
+    figures = {name.removeprefix("val/"): value for name, value in exported.get("figures", {}).items()}
+    lengths = {f"{name}, the target's own token left out": figures.pop(name) for name in LENGTHS if name in figures}
+    counted = {name.replace("left out", "counted"): value + 1 for name, value in lengths.items()}
+    lines = [f"| {name} | {value:.4g} |" for name, value in (counted | lengths | figures).items()]
+    told = f"These weights are of step {exported.get('step')}. Its validation, on images that the target draws:"
+    table = [told, "", "| figure | value |", "| --- | --- |", *lines]
     return CARD.format(
         base=f"\nbase_model: {str(base).partition('@')[0]}" if is_hub_id else "",
         target=f", of {base} at commit {commit}" if commit else "",
@@ -120,7 +127,7 @@ def model_card(
         command=shlex.join(
             ["+method=refined_jacobi", f"model={model}", *overrides, f"drafter.checkpoint={repository}"]
         ),
-        figures="\n".join([*table, "", ""]) if validated else "",
+        figures="\n".join([*table, "", ""]) if lines else "",
         origin=_origin(source, known),
     )
 
@@ -155,22 +162,15 @@ def push(folder: Path, repository: str, card: str) -> str:
         ) from error
 
 
-def metrics_files(run: Path) -> list[Path]:
-    """The metrics-N.csv of a run's earlier starts, in their order, then metrics.csv, as far as they are there."""
-    earlier = [path for path in run.glob("metrics-*.csv") if path.stem.rpartition("-")[2].isdecimal()]
-    earlier.sort(key=lambda path: int(path.stem.rpartition("-")[2]))
-    return [path for path in (*earlier, run / "metrics.csv") if path.is_file()]
-
-
-def last_validation(run: Path) -> dict[str, float]:
-    """The figures val/… of the last row of a run's metrics.csv that has any; of an earlier start's metrics-N.csv where
-    the last one had nothing left to train."""
-    rows: list[dict[str, str]] = []
-    for path in metrics_files(run):
-        with path.open(newline="") as file:
-            rows += csv.DictReader(file)
-    figures = [{name: float(value) for name, value in row.items() if name.startswith("val/") and value} for row in rows]
-    return next(filter(None, reversed(figures)), {})
+def exported_step(source: Path) -> dict[str, Any]:
+    """{"step", "figures": of the validation after it} of a training's weights: of a checkpoint, or of what its run has
+    exported; empty where that is not on record."""
+    if not is_training(source):
+        noted = read_object(source.parent / EXPORTED)
+        return noted if noted.get("weights") == source.name else {}
+    content = read_torch(source)
+    validated = content.get(VALIDATED) or {"step": content["global_step"], "figures": {}}
+    return validated if validated["step"] == content["global_step"] else validated | {"figures": {}}
 
 
 def _eagle_folder(checkpoint: str, target: Target) -> Path:

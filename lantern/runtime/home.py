@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lantern.errors import LanternError
@@ -55,6 +55,14 @@ def program_of(script: str) -> tuple[list[str], list[str]]:
     installed = f"lantern-{Path(script).stem}"
     beside = Path(sys.executable).with_name(installed)
     return [str(beside) if beside.is_file() else installed], [installed]
+
+
+def config_dir(runtime: Mapping) -> list[str]:
+    """--config-dir, for yamls outside the project: relative to the working folder if it was below that."""
+    given = [Path(source["path"]) for source in runtime["config_sources"] if source["provider"] == "command-line"]
+    inside = [path.is_relative_to(runtime["cwd"]) for path in given]
+    shown = [os.path.relpath(path, runtime["cwd"]) if near else path for path, near in zip(given, inside, strict=True)]
+    return [word for path in shown for word in ("--config-dir", str(path))]
 
 
 def override(key: str, value: object) -> str:

@@ -2,24 +2,30 @@
 
 import sys
 from collections.abc import Callable
+from threading import Event, RLock, Thread
 from time import monotonic
-from typing import TextIO
+from typing import ClassVar, TextIO
 
 from tqdm import tqdm
 
 REDRAW_S, LINE_S = 0.2, 60.0
+BEAT_S = 1.0  # between redraws while nothing new is shown
 FORMAT = "{percentage:3.0f} % |{bar:20}| {desc}"
 
 
 class ProgressLine:
-    """One piece of work from its construction to close(). Nothing is written to a stream that is no terminal in the
-    first minute."""
+    """One piece of work from its construction to close(). What is shown last is drawn again as time goes on, so that a
+    long step is seen to go on. Nothing is written to a stream that is no terminal in the first minute."""
+
+    _shown: ClassVar[list["ProgressLine"]] = []  # those on the terminal; the last one stands there
 
     def __init__(self, title: str, stream: TextIO | None = None, clock: Callable[[], float] = monotonic) -> None:
         self.title, self.stream, self.clock = title, stream or sys.stderr, clock
         self._is_terminal = self.stream.isatty()
         self._bar: tqdm | None = None
         self._due_at = clock() + (0.0 if self._is_terminal else LINE_S)
+        self._last: tuple[float, str, float | None, float] | None = None  # what is shown, and since when
+        self._closed, self._lock = Event(), RLock()
 
     @property
     def is_due(self) -> bool:
@@ -28,22 +34,57 @@ class ProgressLine:
 
     def show(self, share: float, words: str, left_s: float | None) -> None:
         """share: done, in [0, 1]; left_s: seconds left, None while they are not known."""
-        if not self.is_due:
-            return
-        self._due_at = self.clock() + (REDRAW_S if self._is_terminal else LINE_S)
-        left = "" if left_s is None else f", {duration(left_s)} left"
+        with self._lock:
+            if self._last is None:
+                self._begin()
+            self._last = share, words, left_s, self.clock()
+            if self.is_due:
+                self._draw()
+
+    def close(self) -> None:
+        """Removes the bar from the terminal, so that other lines can be written; a later show() draws it again."""
+        with self._lock:
+            self._closed.set()
+            self._last = None
+            if self in ProgressLine._shown:
+                ProgressLine._shown.remove(self)
+            self._clear()
+
+    def _begin(self) -> None:
+        for other in ProgressLine._shown:
+            other._clear()
+        ProgressLine._shown.append(self)
+        if self.clock is monotonic:
+            self._closed = Event()
+            Thread(target=self._beat, args=(self._closed,), daemon=True).start()
+
+    def _beat(self, closed: Event) -> None:
+        slack = BEAT_S if self._is_terminal else LINE_S / 6  # else what is shown just then would wait a minute
+        while not closed.wait(BEAT_S):
+            with self._lock:
+                if not closed.is_set() and ProgressLine._shown[-1] is self and self.clock() >= self._due_at + slack:
+                    self._draw()
+
+    def _draw(self) -> None:
+        share, words, left_s, since = self._last or (0.0, "", None, self.clock())
+        now = self.clock()
+        self._due_at = now + (REDRAW_S if self._is_terminal else LINE_S)
+        passed = now - since
+        if left_s is not None:
+            words += f", {duration(left_s - passed)} left"
+        elif passed >= BEAT_S:
+            words += f", {duration(passed)}"
         if not self._is_terminal:
-            print(f"{self.title}: {share:.0%}, {words}{left}", file=self.stream, flush=True)
+            print(f"{self.title}: {share:.0%}, {words}", file=self.stream, flush=True)
             return
-        text = f"{self.title}: {words}{left}"
+        text = f"{self.title}: {words}"
         if self._bar is None:  # drawn at once
             self._bar = tqdm(desc=text, initial=share, total=1, file=self.stream, leave=False, bar_format=FORMAT)
         else:
             self._bar.n = share
             self._bar.set_description_str(text)  # redraws
 
-    def close(self) -> None:
-        """Removes the bar from the terminal, so that other lines can be written; a later show() draws it again."""
+    def _clear(self) -> None:
         if self._bar is not None:
             self._bar.close()
             self._bar = None

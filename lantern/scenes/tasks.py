@@ -29,8 +29,8 @@ from lantern.scenes.tokenizer_learning import (
 )  # fmt: skip
 from lantern.training.data_module import step_generator
 from lantern.training.optimizers import check_rates, with_own_rates
+from lantern.training.run.budget import progress_of
 from lantern.training.run.checks import check_architecture
-from lantern.training.run.schedule import progress_of
 
 Batch = dict[str, Any]  # "image": uint8 [B, H, W, 3], "caption": B captions
 REVIVE_UNTIL = 0.8  # of the run: codes reset later would not converge

@@ -2,7 +2,7 @@
 an uninterrupted one. Checkpoints save only the epoch and the position in it."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import pytorch_lightning as pl
 import torch
@@ -67,33 +67,56 @@ class ResumableLoader(DataLoader):
         self.batches.epoch, self.batches.position = state["epoch"], state["position"]
 
 
+class HeldOut(Protocol):
+    """Items of a split that are made without making all of them."""
+
+    def few(self, name: str, count: int) -> list[dict[str, Any]]: ...
+
+
+def spaced(length: int, count: int) -> list[int]:
+    """`count` evenly spaced indices below `length`; all of them if there are fewer."""
+    return [i * length // count for i in range(count)] if count < length else list(range(length))
+
+
 class TrainingData(pl.LightningDataModule):
     """Train and validation batches of any data set (data/splits.py)."""
 
     def __init__(
         self, splits: Splits, batch_size: int, seed: int, validation_batch_size: int | None = None,
-        num_images: int | None = None,
+        num_images: int | None = None, unseen: HeldOut | None = None,
     ) -> None:  # fmt: skip
-        """batch_size: of a training step, over all processes; num_images: train only on the first num_images."""
+        """batch_size: of a training step, over all processes; num_images: train only on the first num_images; unseen:
+        where held-out images of the training images' kind come from, if the validation's are of another kind."""
         super().__init__()
         sizes = {"batch_size": batch_size, "validation_batch_size": validation_batch_size, "num_images": num_images}
         for name, size in sizes.items():
             if size is not None and size < 1:
                 raise LanternError(f"batches.{name}={size} is out of range; give 1 at least")
         self.splits, self.batch_size, self.seed, self.num_images = splits, batch_size, seed, num_images
-        self.validation_batch_size = validation_batch_size or batch_size
+        self.validation_batch_size, self._unseen = validation_batch_size or batch_size, unseen
         self._loader: ResumableLoader | None = None
         self._resumed: dict[str, int] = {}
 
     def train_dataloader(self) -> ResumableLoader:
         items = self.splits.split("train")
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        count = min(len(items), self.num_images or len(items))
+        count = self._count(items)
         batches = SeededBatches(count, self.batch_size, self.seed, rank, world_size)
         self._loader = ResumableLoader(items, batches)
         if self._resumed:
             self._loader.load_state_dict(self._resumed)
         return self._loader
+
+    def _count(self, items: Sequence) -> int:
+        return min(len(items), self.num_images or len(items))
+
+    def seen_and_unseen(self, count: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """`count` evenly spaced items of the training, and as many held-out ones, fewer where there are fewer."""
+        seen, validation = self.splits.split("train"), self.splits.split("validation")
+        chosen = [seen[i] for i in spaced(self._count(seen), count)]
+        if self._unseen is not None:
+            return chosen, self._unseen.few("validation", count)
+        return chosen, [validation[i] for i in spaced(len(validation), count)]
 
     def state_dict(self) -> dict[str, int]:
         """The loader's position. Lightning keeps a copy too, but ignores that copy if a run without max_steps was

@@ -12,7 +12,7 @@ from lantern.models.llamagen.weights_folder import load_tokenizer, tokens_hash
 from lantern.scenes.critic import as_images
 from lantern.scenes.tasks import DecoderTask, TokenizerTask
 from lantern.training.data_module import ResumableLoader, SeededBatches
-from lantern.training.run.schedule import WarmupCosine
+from lantern.training.run.budget import WarmupCosine
 
 STEPS = 6
 ARCHITECTURE = dict(

@@ -16,8 +16,8 @@ from support.tiny_tasks import MemorySplits, drafter_task, target_task
 
 from lantern.models.llamagen.weights_folder import load_target
 from lantern.training.data_module import TrainingData
-from lantern.training.run.processes import SameOnAllProcesses, ShardedTarget, strategy
-from lantern.training.run.schedule import WarmupCosine
+from lantern.training.run.budget import WarmupCosine
+from lantern.training.run.processes import ShardedTarget, strategy
 
 STEPS, BATCH = 5, 6
 
@@ -55,21 +55,6 @@ def trained(kind: str, weights: Path, processes: int) -> pl.LightningModule:
     return task
 
 
-def unlike(rank: int, processes: int) -> str:
-    """The error of a training of which one process has other settings."""
-    task = pl.LightningModule()
-    trainer = pl.Trainer(
-        accelerator="cpu", devices=processes, strategy=strategy(processes, 1), logger=False, barebones=True,
-        callbacks=[SameOnAllProcesses({"lr": 1.0 if rank else 2.0, "device": f"cuda:{rank}"}, {"target": "a"}, None)],
-    )  # fmt: skip
-    try:
-        trainer.strategy.setup_environment()
-        trainer.callbacks[0].setup(trainer, task, "fit")
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
     weights, results = map(Path, sys.argv[1:])
@@ -78,5 +63,4 @@ if __name__ == "__main__":
         task = trained(kind, weights, processes)
         if rank == processes - 1:  # the last: the first one's weights are broadcast at the start
             torch.save(task.state_dict(), results / f"{kind}-{processes}.pt")
-    (results / f"unlike-{processes}-{rank}.txt").write_text(unlike(rank, processes))
     torch.distributed.destroy_process_group()

@@ -13,9 +13,9 @@ from lantern.sampling import Sampling
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.recipe import Recipe
+from lantern.training.run.budget import WarmupCosine
 from lantern.training.run.fit import fit as fit_trainer
-from lantern.training.run.saved_state import LatestCheckpoint
-from lantern.training.run.schedule import WarmupCosine
+from lantern.training.run.run_state import LatestCheckpoint
 from lantern.training.target_tasks import TargetTask
 
 ARCHITECTURE = dict(dim=16, num_layers=2, num_heads=2, grid=[4, 4], caption_dim=8, prefix_len=6, multiple_of=8)

@@ -110,8 +110,7 @@ def test_the_step_of_the_signal_is_saved_and_a_continued_run_ends_in_the_same_we
     said = capsys.readouterr().err
     assert ended.value.code == status
     assert received == ([number] if number == signal.SIGUSR2 else [])
-    assert f"ended by {name} after step 6; started again with the same hydra.run.dir=… it goes on" in said
-    assert f"ckpt_path=last hydra.run.dir={tmp_path}" in said
+    assert f"ended by {name} after step 6; started again with hydra.run.dir={tmp_path} it goes on" in said
     assert_resumes(tmp_path, weights, undisturbed, 6)
 
 

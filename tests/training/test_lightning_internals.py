@@ -8,7 +8,7 @@ import torch
 from pytorch_lightning.loggers import WandbLogger
 from support.tiny_tasks import fit_saving, target_task
 
-from lantern.training.run.saved_state import BestCheckpoint
+from lantern.training.run.run_state import BestCheckpoint
 
 OFTEN = timedelta(0)
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import pytorch_lightning as pl
 import wandb
+from hydra.types import RunMode
 from pytorch_lightning.demos.boring_classes import BoringModel
 from support.offline_runs import read_runs
 from support.terminal import Terminal
@@ -17,8 +18,8 @@ from support.tiny_tasks import target_task
 from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.training.run import monitoring
+from lantern.training.run.budget import WarmupCosine
 from lantern.training.run.monitoring import FiniteLoss, TrainingBar, wandb_logger
-from lantern.training.run.schedule import WarmupCosine
 
 
 class Small(BoringModel):
@@ -108,9 +109,11 @@ def test_a_name_and_a_tag_that_wandb_does_not_take_are_made_to_fit(offline, tmp_
         logger=own, max_steps=1, enable_checkpointing=False, accelerator="cpu", default_root_dir=tmp_path
     )
     trainer.fit(BoringModel())
-    own.log_weights(save_weights(tmp_path / "drafter", {}, {"dim": 8}).parent, "drafter")
+    exported = {"step": 400, "figures": {"val/alpha_1": 0.5}}
+    own.log_weights(save_weights(tmp_path / "drafter", {}, {"dim": 8}).parent, "drafter", exported)
     wandb.finish()
     (run,) = read_runs(tmp_path)
+    assert (run.summary["exported_step"], run.summary["val/alpha_1"]) == (400, 0.5)
     assert (run.run.display_name, list(run.run.tags)) == ("lr 1e-3/try 2", [64 * "x"])
     assert f"wandb sync {tmp_path}/wandb" in capsys.readouterr().out
 
@@ -138,14 +141,24 @@ def test_a_drafter_is_an_artifact_of_the_run_that_trained_it(offline, tmp_path):
     logger(tmp_path / "earlier").log_metrics({"val/loss": 2.0}, 3)
     own = logger(tmp_path / "own")
     own.log_metrics({"val/loss": 1.0}, 3)
-    own.log_weights(weights, "drafter")
+    own.log_weights(weights, "drafter", {"step": 2, "figures": {"val/loss": 0.5}})
     wandb.finish()
     (run,) = read_runs(tmp_path / "own")
     assert (run.run.job_type, list(run.run.tags), run.exit_code) == ("train", ["drafter"], 0)
     assert [(a.type, a.name) for a in run.artifacts] == [("drafter", "drafter-llamagen")]
     assert {*run.artifacts[0].aliases} == {"latest", weights_hash(weights)}
     assert {entry.path for entry in run.artifacts[0].manifest.contents} == {"model.safetensors", "config.json"}
-    assert run.summary["val/loss"] == 1.0
+    assert run.summary["val/loss"] == 0.5  # of the exported step, not of the last one
+
+
+def test_points_of_a_sweep_under_an_agent_are_refused(offline, tmp_path, monkeypatch):
+    """Catches `wandb agent` with train.py -m, whose points W&B logs as the agent's one run."""
+    monkeypatch.setattr(monitoring.HydraConfig, "initialized", lambda: True)
+    monkeypatch.setattr(monitoring.HydraConfig, "get", lambda: SimpleNamespace(mode=RunMode.MULTIRUN))
+    logger(tmp_path)
+    monkeypatch.setenv("WANDB_SWEEP_ID", "abcd1234")
+    with pytest.raises(LanternError, match="leave -m out"):
+        logger(tmp_path)
 
 
 def test_training_that_is_resumed_goes_on_in_its_own_run(tmp_path, monkeypatch):

@@ -30,9 +30,9 @@ def trainer_of(world_size: int, devices: int = 1, nodes: int = 1) -> SimpleNames
 def test_processes_started_from_outside_need_a_common_folder():
     """Catches ranks that each write to a folder named by their own start."""
     for world_size, overrides in [(1, []), (2, ["hydra.run.dir=a"])]:
-        check_processes(trainer_of(world_size), 8, overrides, False)
+        check_processes(trainer_of(world_size), overrides, False)
     with pytest.raises(LanternError, match=r"2 processes were started without a common folder; give hydra\.run\.dir="):
-        check_processes(trainer_of(2), 8, ["hydra.job.name=x"], False)
+        check_processes(trainer_of(2), ["hydra.job.name=x"], False)
 
 
 def test_a_point_of_a_sweep_has_one_process_unless_slurm_starts_its_tasks(monkeypatch):
@@ -40,25 +40,28 @@ def test_a_point_of_a_sweep_has_one_process_unless_slurm_starts_its_tasks(monkey
     for name, value in {"SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2"}.items():
         monkeypatch.setenv(name, value)
     pair = trainer_of(2, devices=2)
-    check_processes(pair, 8, [], True)  # the launcher has chosen their folder
+    check_processes(pair, [], True)  # the launcher has chosen their folder
     said = r"each of a point's 2 processes would run the whole sweep; give trainer\.devices=1, or \+launch=slurm"
     monkeypatch.setenv("SLURM_JOB_NAME", "bash")  # an allocation, in which Lightning would start them
     with pytest.raises(LanternError, match=said):
-        check_processes(pair, 8, [], True)
-    check_processes(trainer_of(1), 8, [], True)
+        check_processes(pair, [], True)
+    check_processes(trainer_of(1), [], True)
 
 
-@pytest.mark.parametrize(("devices", "nodes", "name", "is_refused"), [
-    (1, 1, "train", True), (2, 1, "train", True), (2, 2, "train", False), (4, 1, "train", False),
-    (1, 1, "interactive", False),
+@pytest.mark.parametrize(("tasks", "devices", "nodes", "name", "is_refused"), [
+    (4, 1, 1, "train", True), (4, 2, 1, "train", True), (4, 2, 2, "train", False), (4, [0, 1, 2, 3], 1, "train", False),
+    (4, 1, 1, "interactive", False), (1, 2, 1, "train", True), (1, 1, 1, "train", False),
 ])  # fmt: skip
-def test_tasks_of_slurm_that_are_not_the_trainers_processes_are_refused(devices, nodes, name, is_refused, monkeypatch):
-    """Catches hydra.launcher.tasks_per_node=4 with trainer.devices=1: four trainings in one folder."""
-    monkeypatch.setenv("SLURM_NTASKS", "4")
+def test_tasks_of_slurm_that_are_not_the_trainers_processes_are_refused(
+    tasks, devices, nodes, name, is_refused, monkeypatch
+):
+    """Catches hydra.launcher.tasks_per_node=4 with trainer.devices=1: four trainings in one folder; and one task with
+    trainer.devices=2: a training on one device."""
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    monkeypatch.setenv("SLURM_NTASKS", str(tasks))
     monkeypatch.setenv("SLURM_JOB_NAME", name)
-    trainer = trainer_of(devices * nodes, devices, nodes)
-    with pytest.raises(LanternError, match="Slurm has 4 tasks") if is_refused else nullcontext():
-        check_processes(trainer, 8, ["hydra.run.dir=a"], False)
+    with pytest.raises(LanternError, match=f"Slurm has {tasks} task") if is_refused else nullcontext():
+        strategy(devices, nodes)
 
 
 def test_a_torchrun_whose_restarts_would_hang_is_refused(monkeypatch):
@@ -66,9 +69,9 @@ def test_a_torchrun_whose_restarts_would_hang_is_refused(monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
     with pytest.raises(LanternError, match="TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"):
-        check_processes(trainer_of(2), 8, ["hydra.run.dir=a"], False)
+        check_processes(trainer_of(2), ["hydra.run.dir=a"], False)
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "False")
-    check_processes(trainer_of(2), 8, ["hydra.run.dir=a"], False)
+    check_processes(trainer_of(2), ["hydra.run.dir=a"], False)
 
 
 @pytest.mark.parametrize("is_taken", [pytest.param(False, marks=pytest.mark.full), True])

@@ -10,6 +10,7 @@ from lantern.models.checkpoints import load_weights, save_weights
 from lantern.models.conditioners import SCENE_WORDS
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer, tokens_hash
 from lantern.sampling import Sampling
+from lantern.training.data_module import TrainingData
 from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.teacher_forcing import (
     features_of_decoding,
@@ -144,3 +145,15 @@ def test_validation_overlap_is_that_of_the_sampling_law(target):
         p, q = (task.sampling.law(target.head(task._guide_image(x)))[0] for x in (pairs.features, first))
     brute = sum(min(p[t, x].item(), q[t, x].item()) for t in range(15) for x in range(32)) / 15
     assert logged["val/alpha_1"] == pytest.approx(brute, abs=1e-5)
+    assert task._overlaps(MemorySplits().split("train")[:1]).item() == pytest.approx(brute, abs=1e-5)
+
+
+@pytest.mark.parametrize(("seen", "advice"), [(0.6, "more images"), (0.5, "more layers")])
+def test_a_training_ends_with_what_limits_its_drafter(seen, advice, target, monkeypatch):
+    task, data = drafter_task(target), TrainingData(MemorySplits(), 4, seed=0)
+    assert [len(items) for items in data.seen_and_unseen(5)] == [5, 5]
+    found = iter([seen + torch.tensor([0.0, 0.01]), 0.5 + torch.tensor([0.0, 0.01])])
+    monkeypatch.setattr(task, "_overlaps", lambda items: next(found))
+    told = task.compare_origins(data)
+    assert f"{seen + 0.005:.3f} on training images, 0.505 on held-out ones" in told
+    assert advice in told

@@ -9,10 +9,10 @@ from support.paths import ROOT
 
 from lantern.errors import LanternError
 from lantern.runtime.files import alone_in
+from lantern.training.run.budget import WholeBudget
 from lantern.training.run.checks import check_settings
 from lantern.training.run.entry import _place
 from lantern.training.run.fit import next_command
-from lantern.training.run.schedule import WholeTimer
 
 TASKS = {path.stem: path.stem for path in (ROOT / "conf" / "task").glob("*.yaml")}  # what each exports
 TASKS |= {"drafter_self": "drafter", "decoder": "tokenizer"}
@@ -30,13 +30,19 @@ def test_every_task_names_what_it_needs(task):
 def test_the_time_of_the_whole_command_reaches_the_tables_and_the_timer(features):
     """Catches a setting that one of the two does not read, and a half-made table where features are not stored."""
     cfg = composed("train", "+time=all", f"features={features}", "trainer.max_time=00:00:08:00")
-    timer = instantiate(cfg.callbacks.timer)
-    assert (type(timer), timer.time_remaining()) == (WholeTimer, 480)
+    timer = instantiate(cfg.callbacks.budget)
+    assert (type(timer), timer.time_remaining()) == (WholeBudget, 480)
     assert cfg.trainer.num_sanity_val_steps == 2
     table = cfg.get("feature_table")
     assert (table and (table.max_time, table.share)) == (("00:00:08:00", 0.3) if features == "disk" else None)
     assert composed("train").feature_table.share is None
     check_settings(cfg)
+
+
+def test_trainings_of_all_seeds_share_one_validation_set():
+    """Catches samples that are drawn anew for each seed of -m seed=0,1, on which the trainings cannot be compared."""
+    for task in ("drafter", "drafter_self"):
+        assert composed("train", f"task={task}", "seed=1").batches.splits.validation.seed == 0
 
 
 def test_the_printed_command_evaluates_on_the_target_that_was_trained_on(tmp_path):

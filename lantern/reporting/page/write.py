@@ -2,7 +2,6 @@
 
 import html
 import logging
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from lantern.reporting.page.pictures import same_prompt_pictures
 from lantern.reporting.ranking import Budget, Choice, is_proven_faster
 from lantern.reporting.table import columns_of, is_setting, label_rows, marks, shared_settings
 from lantern.runtime.files import bytes_of, read_object, replace_text
-from lantern.runtime.home import program_of
+from lantern.runtime.home import config_dir, program_of
 
 log = logging.getLogger(__name__)
 PARTS = Path(__file__).parent
@@ -107,14 +106,6 @@ def command_of(folder: Path) -> str | None:
     except Exception as error:  # of yaml, of OmegaConf, and of keys that are missing
         log.warning("%s is damaged: its command is not shown (%s)", record.parent, type(error).__name__)
         return None
-
-
-def config_dir(runtime: Mapping) -> list[str]:
-    """--config-dir, for yamls outside the project: relative to the working folder if it was below that."""
-    given = [Path(source["path"]) for source in runtime["config_sources"] if source["provider"] == "command-line"]
-    inside = [path.is_relative_to(runtime["cwd"]) for path in given]
-    shown = [os.path.relpath(path, runtime["cwd"]) if near else path for path, near in zip(given, inside, strict=True)]
-    return [word for path in shown for word in ("--config-dir", str(path))]
 
 
 HIDDEN = ("config.hydra", "config.paths", "config.sweep")  # paths on the disk of the run

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
+from torch.utils.data import default_collate
 
 from lantern.drafters.eagle.feature_drafter import layered, require_layers
 from lantern.drafters.eagle.network import AddedLayers
@@ -20,15 +21,18 @@ from lantern.models.checkpoints import save_weights
 from lantern.models.token_grid import has_latents
 from lantern.noise import image_seed
 from lantern.sampling import Sampling
-from lantern.training.data_module import batch_uniform
-from lantern.training.drafter.losses import chained_length
+from lantern.training.data_module import TrainingData, batch_uniform
+from lantern.training.drafter.losses import chained_length, overlap
 from lantern.training.drafter.recipe import Recipe
 from lantern.training.drafter.teacher_forcing import GuidedLaws, head_backward, site_losses, target_features
 from lantern.training.drafter.unroll import Unroll, all_roots
 from lantern.training.drafter.variants import EagleStudent, Student, describe, start_linear
 from lantern.training.optimizers import matrices, muon_with_adamw
-from lantern.training.run.schedule import progress_of
+from lantern.training.run.budget import progress_of
 from lantern.types import Target
+
+COMPARED = 32  # images of each origin whose overlaps are compared at the end
+LEAST_GAP = 0.02  # between their overlaps, from which more images help
 
 
 class DrafterPairs(NamedTuple):
@@ -193,6 +197,31 @@ class DrafterTask(pl.LightningModule):
         by_image = [laws.compare(drafted, slice(i, i + 1)) for i in range(len(seeds))]  # all laws at once are large
         certainty, alphas, agreements = (torch.cat(parts, dim=-2) for parts in zip(*by_image, strict=True))
         return certainty, alphas, agreements
+
+    def compare_origins(self, batches: TrainingData) -> str:
+        """The overlap at the first token on training images and on held-out ones of the same kind, under teacher
+        forcing, and which of the two, images or the drafter, limits it."""
+        seen, unseen = (self._overlaps(items) for items in batches.seen_and_unseen(COMPARED))
+        gap = float(seen.mean() - unseen.mean())
+        error = float((seen.var() / len(seen) + unseen.var() / len(unseen)).sqrt())  # nan for a single image
+        advice = "it knows its training images better: feed it more images"
+        if not gap > max(2 * error, LEAST_GAP):
+            advice = "it does as well on images it has not seen: train it longer, or give it more layers"
+        return f"overlap {seen.mean():.3f} on training images, {unseen.mean():.3f} on held-out ones; {advice}"
+
+    @torch.no_grad()
+    def _overlaps(self, items: Sequence[dict]) -> Tensor:
+        """The overlap at the first token, as val/alpha_1, of each image [N]."""
+        found, device = [], self.target.embed_weight.device
+        self.network.to(device)
+        for item in items:
+            batch = default_collate([item])
+            pairs = self._pairs({k: v.to(device) if isinstance(v, Tensor) else v for k, v in batch.items()})
+            laws = self._laws(pairs, torch.zeros(1, dtype=torch.long, device=device))
+            drafted = self._guide_image(next(self._passes(pairs, 1)))
+            p = laws.p(slice(0, 1), torch.arange(drafted.shape[1], device=device))
+            found.append(overlap(p, laws.q(drafted)).mean())
+        return torch.stack(found)
 
     def _log_all(self, length: str, name: str, accepted: Tensor, size: int) -> None:
         """accepted [depth, B, L - 1]: probability that a draft is accepted, by depth."""

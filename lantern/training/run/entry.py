@@ -17,11 +17,12 @@ from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from lantern.cli.error_messages import in_one_sentence, without_hints
+from lantern.cli.error_messages import at_end, in_one_sentence, without_hints
 from lantern.cli.settings import check_added, figure_of, register_help
 from lantern.errors import LanternError, first_line
 from lantern.runtime.files import alone_in
-from lantern.runtime.home import CONFIG_FOLDER
+from lantern.runtime.home import CONFIG_FOLDER, config_dir
+from lantern.runtime.progress_line import ProgressLine
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
@@ -41,47 +42,52 @@ def command(function: Callable[[DictConfig], object]) -> Callable[[], object]:
 @command
 def train(cfg: DictConfig) -> float | None:
     """Trains one part, or resumes its training, and exports the weights. Returns the figure `optimized_metric` of the
-    last validation, for a sweeper."""
+    exported step, for a sweeper."""
     end_with_torchrun()
     run = HydraConfig.get()
     check_added(cfg, run.overrides.task, run.runtime.choices, "train")
+    starting = ProgressLine("starting")
+    at_end.append(starting.close)
+    starting.show(0.0, "loading libraries", None)
     from pytorch_lightning import seed_everything
     from pytorch_lightning.utilities import rank_zero_only
 
-    from lantern.drafters.export import last_validation
-    from lantern.reporting.page.write import config_dir
-    from lantern.training.run import fit, processes, training_folder
+    from lantern.training.run import fit, processes, run_state
     from lantern.training.run.checks import check_captions, check_settings, data_hash
     from lantern.training.run.interrupts import Interrupts
-    from lantern.training.run.schedule import tell_limits
 
+    starting.close()
     interrupts = Interrupts()
     interrupts.listen()
     fit.silence_warnings()
     folder, is_sweep = Path(run.runtime.output_dir), run.mode == RunMode.MULTIRUN
-    named = training_folder.named_checkpoint(cfg.ckpt_path, folder)
+    named = run_state.named_checkpoint(cfg.ckpt_path, folder)
     check_settings(cfg, run.overrides.task)
-    tell_limits(cfg.trainer, run.overrides.task, run.runtime.choices.task)
-    config = training_folder.plain_config(cfg)  # before _place: devices may differ when a run is resumed
-    if (named is None or is_sweep) and training_folder.is_finished(folder, config):
-        return figure_of(last_validation(folder), cfg.optimized_metric)
+    config = run_state.plain_config(cfg)  # before _place: devices may differ when a run is resumed
+    if (named is None or is_sweep) and run_state.is_finished(folder, config):
+        return _figure(folder, cfg)
     seed_everything(cfg.seed, workers=True, verbose=False)
     with nullcontext() if rank_zero_only.rank else alone_in(folder):  # the processes of one training share it
-        training_folder.keep_old_metrics(folder)
+        run_state.keep_old_metrics(folder)
         trainer = _trainer(cfg, interrupts)
-        processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, is_sweep)
+        processes.check_processes(trainer, run.overrides.hydra, is_sweep)
         _place(cfg, trainer.strategy.root_device)
+        starting.show(0.0, "loading weights", None)
         task, batches = instantiate(cfg.task), instantiate(cfg.batches)
+        starting.close()
         check_captions(cfg, task, batches)
-        weights = training_folder.weights_of(config, task) | data_hash(cfg, batches)
-        checkpoint = training_folder.checkpoint_to_resume(folder, config, named, weights)
-        trainer.callbacks[:0] = [
-            training_folder.ClaimRunFolder(folder, config, cfg.device, weights, checkpoint),
-            processes.SameOnAllProcesses(training_folder.plain_config(cfg), weights, checkpoint),
-        ]
+        weights = run_state.weights_of(config, task) | data_hash(cfg, batches)
+        checkpoint = run_state.checkpoint_to_resume(folder, config, named, weights)
+        trainer.callbacks.insert(0, run_state.RunFolder(folder, config, cfg.device, weights, checkpoint))
         fit.fit(trainer, task, batches, checkpoint)
         fit.export(task, trainer, folder / cfg.task_name, run.overrides.task, config_dir(run.runtime))
-    return figure_of(last_validation(folder), cfg.optimized_metric)
+    return _figure(folder, cfg)
+
+
+def _figure(folder: Path, cfg: DictConfig) -> float | None:
+    from lantern.drafters.export import exported_step
+
+    return figure_of(exported_step(folder / cfg.task_name).get("figures", {}), cfg.optimized_metric)
 
 
 def _trainer(cfg: DictConfig, interrupts: "pl.Callback") -> "pl.Trainer":

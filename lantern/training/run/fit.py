@@ -1,14 +1,16 @@
 """Trainer.fit with errors in one sentence, the export of the weights after it, and the command that comes next."""
 
 import ctypes
+import json
 import logging
 import re
 import shlex
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -16,10 +18,12 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities import rank_zero_only
 from torch.distributed import DistError
 
+from lantern.drafters.export import EXPORTED, VALIDATED
 from lantern.errors import LanternError
+from lantern.runtime.files import replace_text
 from lantern.runtime.home import override, program_of
 from lantern.training.run.monitoring import TolerantWandbLogger
-from lantern.training.run.saved_state import whole_checkpoint
+from lantern.training.run.run_state import RunFolder, whole_checkpoint
 from lantern.types import reader_of
 
 # overrides that evaluate.py needs again: target, sampling law, kind of drafter, paths
@@ -28,6 +32,7 @@ FOR_EVALUATION = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|
 WARNINGS = (
     "`isinstance.treespec", "The '.*' does not have many", "The number of training", "Experiment logs directory",
     "Mismatch dtype between input and weight", "The `srun` command is available",  # one process needs no srun
+    "Checkpoint directory .* exists", "Be aware that when using `ckpt_path`", "You're resuming from a checkpoint",
 )  # fmt: skip
 KEPT = 2**30  # bytes: largest tensor that reuses freed memory, and the most freed memory that is kept
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
@@ -76,21 +81,37 @@ def export(
     task: pl.LightningModule, trainer: pl.Trainer, folder: Path, overrides: Sequence[str],
     config_dir: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Writes the weights of the best validated step, or without validation the last ones, and prints the next command.
-    overrides and config_dir: those of the training command."""
+    """Writes the weights of the best validated step, or without validation the last ones, notes which step that is, and
+    prints it with the next command. overrides and config_dir: those of the training command."""
     best = next((c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor), "")
     if best and (path := whole_checkpoint(Path(best))):
-        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-        task.load_state_dict(state, strict=task.strict_loading)
-    elif best:
-        print(f"{best}, the best weights, is torn or gone; the last ones are exported")
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        task.load_state_dict(content["state_dict"], strict=task.strict_loading)
+    else:
+        validated = next((c.validated for c in trainer.callbacks if isinstance(c, RunFolder)), {})
+        content = {"global_step": trainer.global_step, VALIDATED: validated}
+        if best:
+            print(f"{best}, the best weights, is torn or gone; the last ones are exported")
     needed = reader_of(getattr(task, "target", None)).evaluate_with
+    exported = write_exported(folder, content)
     task.export(folder)
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):
-            logger.log_weights(folder, folder.name.partition("_")[0])
-    print(f"trained {trainer.global_step} steps")
+            logger.log_weights(folder, folder.name.partition("_")[0], exported)
+    best_step = "" if exported["step"] == trainer.global_step else f"; the best weights are of step {exported['step']}"
+    print(f"trained {trainer.global_step} steps{best_step}")
+    if trainer.world_size == 1 and (compare := getattr(task, "compare_origins", None)):  # a task's ability
+        print(compare(trainer.datamodule))
     print(next_command(folder, [*overrides, *needed], config_dir))
+
+
+def write_exported(weights: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Notes in a run's folder which step is exported as `weights`, with its figures -> what is noted."""
+    validated, step = checkpoint.get(VALIDATED) or {}, checkpoint["global_step"]
+    figures = validated["figures"] if validated.get("step") == step else {}
+    found = {"weights": weights.name, "step": step, "figures": figures}
+    replace_text(weights.parent / EXPORTED, json.dumps(found, indent=2) + "\n")
+    return found
 
 
 def next_command(weights: Path, overrides: Sequence[str], config_dir: Sequence[str] = ()) -> str:

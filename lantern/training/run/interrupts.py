@@ -8,12 +8,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import pytorch_lightning as pl
 
+from lantern.runtime.home import override
 from lantern.training.run.lightning_internals import is_validation_due
-from lantern.training.run.saved_state import LatestCheckpoint
+from lantern.training.run.run_state import LatestCheckpoint
 
 STATUS = 128 + signal.SIGTERM  # exit status of a process that the signal ends
 REQUEUE = (signal.SIGUSR1, signal.SIGUSR2)  # of Lightning and of submitit, before the time limit or on preemption
@@ -27,6 +29,7 @@ class Interrupts(pl.Callback):
         self._is_training, self._process = False, os.getpid()
         self._latest: LatestCheckpoint | None = None
         self._received: int | None = None  # while a batch or a validation runs
+        self._work = "step"  # or "validation", which a step follows
         self._requeue: dict[int, Callable[[int, FrameType | None], object]] = {}  # handlers of a job in a queue
 
     def listen(self) -> None:
@@ -64,6 +67,12 @@ class Interrupts(pl.Callback):
             while True:  # the handler returns if another process requeues the job; that kills this one
                 signal.pause()
 
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._work = "validation"
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._work = "step"
+
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._stop()
 
@@ -91,7 +100,7 @@ class Interrupts(pl.Callback):
         if number == signal.SIGINT:
             if self._received is not None:
                 raise KeyboardInterrupt
-            print("ends after this step; Ctrl-C again ends at once", file=sys.stderr)
+            print(f"ends after this {self._work}; Ctrl-C again ends at once", file=sys.stderr)
         self._received = number
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
@@ -107,8 +116,9 @@ def _remedy(trainer: pl.Trainer, latest: LatestCheckpoint | None) -> str:
     """How to go on from what is saved."""
     if latest is None or not latest.path.is_file():
         return "no checkpoint is saved yet: started again it begins anew, on the tables that are made"
-    now = f"ckpt_path=last hydra.run.dir={trainer.default_root_dir} trainer.max_time=00:00:00:01"
-    return f"started again with the same hydra.run.dir=… it goes on; with {now} it exports what there is"
+    folder = override("hydra.run.dir", Path(trainer.default_root_dir).resolve())
+    now = "ckpt_path=last trainer.max_time=00:00:00:01"
+    return f"started again with {folder} it goes on; with {now} beside it, it exports what there is"
 
 
 def _say(what: str, remedy: str) -> None:

@@ -1,16 +1,18 @@
 """What a training shows and logs: a bar, Weights & Biases, and whether its loss is finite."""
 
 import logging
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from math import isfinite
+from math import ceil, inf, isfinite
 from pathlib import Path
 from time import monotonic
 from typing import Any, TextIO
 
 import pytorch_lightning as pl
 import wandb
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.loggers.logger import DummyExperiment, Logger
@@ -32,8 +34,8 @@ from lantern.reporting.wandb_runs import (
     weights_artifact,
 )
 from lantern.runtime.progress_line import ProgressLine, duration
+from lantern.training.run.budget import share_of, steps_left
 from lantern.training.run.lightning_internals import without_anonymous
-from lantern.training.run.schedule import share_of
 
 STEPS_MEASURED = 6  # the first of which is slower
 LOSS_EVERY = 10  # steps between checks of the loss; each check waits for the device
@@ -42,15 +44,16 @@ log = logging.getLogger(__name__)
 
 
 class TrainingBar(ProgressBar):
-    """Replaces Lightning's bar, which counts epochs and knows no time limit. The time left follows from the share of
-    the budget that this process has used, validation included."""
+    """Replaces Lightning's bars, which count epochs and know neither a time limit nor the validations to come. The time
+    left is that of the steps and validations to come, by their times in this process."""
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = monotonic) -> None:
         super().__init__()
         self._stream, self._clock = stream, clock
         self._line: ProgressLine | None = None  # of the first process, from the start of training to its end
-        self._began: tuple[float, float] = (0.0, 0.0)  # time and share at the start, above 0 for a resumed run
-        self._measured: list[tuple[float, float]] = []  # time and share behind the first steps
+        self._first: tuple[float, int] | None = None  # time and step behind the first step, which is slower
+        self._validating = self._validated_s = self._longest_s = 0.0  # since when; of all validations; of the longest
+        self._is_told = False
 
     def disable(self) -> None:
         """Called in all processes but the first, in which on_train_start makes no line."""
@@ -58,31 +61,53 @@ class TrainingBar(ProgressBar):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero:
             self._line = ProgressLine("training", self._stream, self._clock)
-            self._began = self._clock(), share_of(trainer)
+            self._line.show(share_of(trainer), f"step {trainer.global_step}", None)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
     ) -> None:
         if self._line is None:
             return
-        if len(self._measured) < STEPS_MEASURED:
-            self._measure(trainer)
-        if not self._line.is_due:
+        self._first = self._first or (self._clock(), trainer.global_step)
+        tells = not self._is_told and trainer.global_step - self._first[1] == STEPS_MEASURED - 1
+        if not tells and not self._line.is_due:
             return
-        share, (time, before) = share_of(trainer), self._began
-        used = share - before
-        left_s = (self._clock() - time) * (1 - share) / used if used > 0 else None
+        self._is_told = self._is_told or tells
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         words = f"step {trainer.global_step}" + ("" if loss is None else f", loss {float(loss):.4g}")
-        self._line.show(share, words, left_s)
+        self._line.show(share_of(trainer), words, self._left_s(trainer, tells))
 
-    def _measure(self, trainer: pl.Trainer) -> None:
-        """After the last of the measured first steps, logs about how long the remaining steps take."""
-        self._measured.append((self._clock(), share_of(trainer)))
-        (began, before), (now, share) = self._measured[0], self._measured[-1]
-        if len(self._measured) == STEPS_MEASURED and share > before:
-            step_s, left_s = (now - began) / (STEPS_MEASURED - 1), (now - began) * (1 - share) / (share - before)
-            log.info("training: about %.0f steps of %.2g s, %s", left_s / step_s, step_s, duration(left_s))
+    def _left_s(self, trainer: pl.Trainer, tells: bool) -> float | None:
+        """Seconds of the steps and validations to come; None without a limit, or before a second step."""
+        since, first = self._first or (0.0, 0)
+        if trainer.global_step == first:
+            return None
+        step_s = (self._clock() - since - self._validated_s) / (trainer.global_step - first)
+        every = float(trainer.val_check_batch or inf)
+        if (steps := steps_left(trainer, step_s, self._longest_s / every)) is None:
+            return None
+        count = ceil((trainer.global_step + steps) / every) - trainer.global_step // every  # the last one at the end
+        left_s = steps * step_s + count * self._longest_s
+        if tells:
+            times = f"{count:.0f} validation{'s' * (count != 1)}"
+            log.info("training: about %.0f steps of %.2g s, %s; and %s", steps, step_s, duration(steps * step_s), times)
+        return left_s
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._validating = self._clock()
+
+    def on_validation_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch, index: int, *_: int
+    ) -> None:
+        if self._line is not None and not trainer.sanity_checking:
+            count, passed = sum(trainer.num_val_batches), self._clock() - self._validating
+            words = f"validation after step {trainer.global_step}, batch {index + 1} of {count}"
+            self._line.show(index / count, words, passed / index * (count - index) if index else None)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not trainer.sanity_checking:
+            passed = self._clock() - self._validating
+            self._validated_s, self._longest_s = self._validated_s + passed, max(self._longest_s, passed)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._line is not None:
@@ -127,11 +152,22 @@ class TolerantWandbLogger(WandbLogger):
     def experiment(self) -> Any:  # which Lightning asks for before the first step
         return self.guard(WandbLogger.experiment.fget, self) or DummyExperiment()
 
-    def log_weights(self, folder: Path, kind: str) -> None:
+    def log_metrics(self, *given: Any, **named: Any) -> None:
+        self.guard(super().log_metrics, *given, **named)
+
+    def log_hyperparams(self, *given: Any, **named: Any) -> None:
+        self.guard(super().log_hyperparams, *given, **named)
+
+    def finalize(self, status: str) -> None:
+        self.guard(super().finalize, status)
+
+    def log_weights(self, folder: Path, kind: str, exported: Mapping[str, Any]) -> None:
         """Logs exported weights as a version of the collection that evaluations name, and start_from's weights as the
-        run's input. The last call. kind: such as drafter."""
+        run's input; the run's summary is then of the exported step. The last call. kind: such as drafter; exported: as
+        fit.write_exported returns it."""
 
         def log() -> None:
+            self.experiment.summary.update({**exported["figures"], "exported_step": exported["step"]})
             artifact = weights_artifact(folder, kind, self._model)
             if self._start_from:
                 name_input(self.experiment, self._start_from, kind, self._model)
@@ -164,24 +200,15 @@ class TrackioLogger(Logger):
         self._guard(lambda: self._run.finish())
 
 
-def _guarded(method: Callable[..., None]) -> Callable[..., None]:
-    @wraps(method)
-    def guarded(self: TolerantWandbLogger, *args: Any, **kwargs: Any) -> None:
-        self.guard(method, self, *args, **kwargs)
-
-    return guarded
-
-
-for name in ("log_metrics", "log_hyperparams", "finalize"):
-    setattr(TolerantWandbLogger, name, _guarded(getattr(WandbLogger, name)))
-
-
 def wandb_logger(
     project: str, save_dir: str, name: str, tags: Sequence[str], group: str | None = None,
     checkpoint: str | None = None, entity: str | None = None, model: str = "llamagen", start_from: str | None = None,
 ) -> TolerantWandbLogger:  # fmt: skip
     """Offline without an API key, unless WANDB_MODE is set. `checkpoint` (ckpt_path) continues the W&B run of its
-    folder, if that has one."""
+    folder, if that has one and its name."""
+    is_sweep = HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+    if is_sweep and "WANDB_SWEEP_ID" in os.environ:  # W&B would log all points as the one run that its agent has made
+        raise LanternError("an agent of Weights & Biases trains one point a run; leave -m out, or give logger=csv")
     Guard("its own folder has all", FINISH_TIMEOUT_S)(wandb.finish)  # else this would log to a sweep's previous point
     resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
     key = folder_id(resumed if (resumed / FOLDER_ID_FILE).is_file() else Path(save_dir))

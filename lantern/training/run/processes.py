@@ -1,7 +1,7 @@
 """What a training runs on: accelerator, precision, and several processes that must find each other and do the same."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -9,20 +9,17 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-from omegaconf import OmegaConf
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from lantern.errors import LanternError
-from lantern.identity import INT8, code_hash, digest
+from lantern.identity import INT8
 from lantern.models.hf.target import HuggingFaceTarget
 from lantern.models.llamagen.fused import linear
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.runtime.hardware import is_bf16_fast, resolve_dtype
-from lantern.training.data_module import share_of_batch
-from lantern.training.run.training_folder import lasting_settings
 
 FOLDER = "hydra.run.dir="
 INTERACTIVE = ("bash", "interactive")  # names of Slurm's jobs in which Lightning starts the processes
@@ -30,29 +27,37 @@ OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"  # torch 2.13 has one store f
 TIMEOUT_S = 1800  # for a process that never arrives, at the start and at each exchange
 
 
-def strategy(devices: int | str, num_nodes: int) -> Strategy | str:
-    """DDP for several processes; for a single one, Lightning's choice."""
-    if str(devices) == "1" and num_nodes == 1:
+def strategy(devices: int | str | Sequence[int], num_nodes: int) -> Strategy | str:
+    """DDP for several processes; for a single one, Lightning's choice. LanternError where Slurm has started another
+    number of them: each would train alone, all in one folder, or one where several are asked for."""
+    per_node = len(devices) if isinstance(devices, Sequence) and not isinstance(devices, str) else devices
+    wanted = int(per_node) * num_nodes if str(per_node).isdecimal() else None
+    if (tasks := _slurm_tasks()) is not None and wanted not in (None, tasks):
+        raise LanternError(
+            f"Slurm has {tasks} task{'s' * (tasks != 1)} for this training, trainer.devices={devices} on "
+            f"trainer.num_nodes={num_nodes} are {wanted}; start a task for each device (srun --ntasks={wanted}), or "
+            "give trainer.devices=<tasks per node> and trainer.num_nodes=<nodes>"
+        )
+    if wanted == 1:
         return "auto"
     return DDPStrategy(timeout=timedelta(seconds=TIMEOUT_S))
 
 
-def check_processes(trainer: pl.Trainer, batch_size: int, hydra_overrides: Sequence[str], is_sweep: bool) -> None:
-    """Refuses processes that could not train together: each would run a whole sweep, train alone in another folder,
-    hang after a restart by torchrun, or get another share of the batch."""
-    tasks, wanted = _slurm_tasks(), trainer.num_devices * trainer.num_nodes
-    if tasks not in (1, wanted):  # each of several tasks on one device would train alone, in the folder of the others
-        raise LanternError(
-            f"Slurm has {tasks} tasks for this training, trainer.devices={trainer.num_devices} on trainer.num_nodes="
-            f"{trainer.num_nodes} are {wanted}; give trainer.devices=<tasks per node> and trainer.num_nodes=<nodes>, "
-            "or one task a node"
-        )
-    if is_sweep and trainer.world_size > 1 and tasks == 1:
+def _slurm_tasks() -> int | None:
+    """The processes that Slurm has started for this training; None where Lightning or torchrun starts them."""
+    starts_others = os.environ.get("SLURM_JOB_NAME") in INTERACTIVE or "TORCHELASTIC_RUN_ID" in os.environ
+    tasks = os.environ.get("SLURM_NTASKS")
+    return None if starts_others or tasks is None else int(tasks)
+
+
+def check_processes(trainer: pl.Trainer, hydra_overrides: Sequence[str], is_sweep: bool) -> None:
+    """Refuses processes that could not train together: each would run a whole sweep, train in another folder, or hang
+    after a restart by torchrun."""
+    if is_sweep and trainer.world_size > 1 and _slurm_tasks() is None:
         raise LanternError(
             f"each of a point's {trainer.world_size} processes would run the whole sweep; give trainer.devices=1, or "
             f"+launch=slurm hydra.launcher.tasks_per_node={trainer.world_size}"
         )
-    share_of_batch(batch_size, trainer.world_size)
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and os.environ.get("TORCHELASTIC_MAX_RESTARTS") != "0":
         raise LanternError(
             "torchrun would keep the addresses of dead processes, for which restarted ones would wait; start it with "
@@ -64,34 +69,6 @@ def check_processes(trainer: pl.Trainer, batch_size: int, hydra_overrides: Seque
         raise LanternError(
             f"{trainer.world_size} processes were started without a common folder; give {FOLDER}<folder that all see>"
         )
-
-
-def _slurm_tasks() -> int:
-    """The processes that Slurm has started for this training; 1 without Slurm, and where Lightning starts them."""
-    return 1 if os.environ.get("SLURM_JOB_NAME") in INTERACTIVE else int(os.environ.get("SLURM_NTASKS", 1))
-
-
-class SameOnAllProcesses(pl.Callback):
-    def __init__(self, config: Mapping[str, object], weights: Mapping[str, str], checkpoint: str | None) -> None:
-        self._own = {
-            "settings": digest(OmegaConf.to_yaml(lasting_settings(config))),
-            "weights": digest(dict(weights)),
-            "code": code_hash(),
-            "torch": torch.__version__,
-            "checkpoint": checkpoint,
-        }
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if not dist.is_initialized():
-            return
-        found: list = [None] * trainer.world_size
-        dist.all_gather_object(found, self._own)
-        for rank, other in enumerate(found):
-            if wrong := [name for name, value in other.items() if value != found[0][name]]:
-                raise LanternError(
-                    f"process {rank} has other {' and '.join(wrong)} than process 0; start all processes with the same "
-                    "command, weights and packages"
-                )
 
 
 def default_accelerator(device: str) -> str:
@@ -118,10 +95,10 @@ class ShardedTarget(pl.Callback):
     drafter stays whole, under DDP."""
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if not dist.is_initialized():
+        if not dist.is_initialized() or not hasattr(pl_module, "target"):
             raise LanternError(
-                "callbacks=sharded_target shards the target over several processes, this is one; give "
-                "trainer.devices=2, or leave it out"
+                "callbacks=sharded_target shards the frozen target of task=drafter over several processes; "
+                "give trainer.devices=2, or leave it out"
             )
         for name in ("train", "validation"):
             trainer.datamodule.splits.split(name)

@@ -22,7 +22,7 @@ from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
 from lantern.runtime.progress_line import duration
 from lantern.training.drafter.recipe import Layers
 from lantern.training.drafter.teacher_forcing import target_features
-from lantern.training.run.schedule import seconds_of
+from lantern.training.run.budget import seconds_of
 from lantern.types import AnyText, PromptReader
 
 FEATURE_BATCH, ENCODE_BATCH = 16, 32  # images, captions
@@ -63,9 +63,10 @@ class FeatureTime:
     """Logs, after two batches, how long the features of `count` images will take. If a share of max_time is set, no new
     shard is begun once it is used up."""
 
-    def __init__(self, count: int, shard: int, max_time: str | None, share: float | None) -> None:
+    def __init__(self, count: int, shard: int, max_time: str | None, share: float | None, since: float) -> None:
+        """since: when the command's time began, as monotonic()."""
         self.count, self.shard, self.max_s = count, shard, seconds_of(max_time)
-        self.limit_s = share * self.max_s if share and self.max_s else inf
+        self.limit_s = max(0.0, since + share * self.max_s - monotonic()) if share and self.max_s else inf
         self._asked: list[float] = []  # when
 
     def check(self, done: int) -> None:
@@ -98,7 +99,7 @@ class FeatureTable:
         share: part of it for as many images as fit, in random order, as a folder's first images may be of one class."""
         if share is not None and not 0 < share < 1:
             raise LanternError(f"features_share={share} is no part of a time; give one between 0 and 1")
-        self.max_time, self.share = max_time, share
+        self.max_time, self.share, self._made_at = max_time, share, monotonic()
         self.tokens, self.target, self.cache_dir, self.budget_gib = tokens, target, Path(cache_dir), budget_gib
         self.layers = layers(target.num_layers) if layers else ()
 
@@ -117,7 +118,7 @@ class FeatureTable:
         )  # fmt: skip
         shard = FEATURE_BATCH * max(1, SHARD_BYTES // (FEATURE_BATCH * size))
         order = Random(0).sample(range(len(items)), len(items))
-        time = FeatureTime(len(items), shard, self.max_time, self.share)
+        time = FeatureTime(len(items), shard, self.max_time, self.share, self._made_at)
         rows = cached_rows(
             self.cache_dir / f"features-{name}-{key}", partial(self._rows, items, order, time), range(len(items)),
             IMAGE_COLUMNS, 1, shard, FEATURE_BATCH, budget,

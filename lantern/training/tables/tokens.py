@@ -26,6 +26,7 @@ from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.runtime.memory import check_memory
 from lantern.sampling import Sampling
+from lantern.training.data_module import spaced
 from lantern.types import Target
 from lantern.verification import SharedNoise
 
@@ -107,6 +108,12 @@ class TokenTable:
             rows = rows.select([i for i, problem in enumerate(problems) if not problem])
         self._check_size(side, len(rows[0][self.kind]) // channels)
         return TableSplit(rows, self.kind, self._read, key)
+
+    def few(self, name: str, count: int) -> list[dict[str, Any]]:
+        """Items of `count` evenly spaced images of a split, encoded and not stored; unusable ones are left out."""
+        source = self.images.split(name)
+        rows = self._rows(source, spaced(len(source), count))
+        return [{"tokens": self._read(row[self.kind]), "caption": row["caption"]} for row in rows if not row["problem"]]
 
     def _rows(self, source: Split, indices: Sequence[int]) -> Iterator[dict[str, Any]]:
         items = []
@@ -228,5 +235,5 @@ def _place(name: str) -> str:
 def _spread(captions: list[str], count: int) -> list[str]:
     """`count` evenly spaced captions (cycling if there are fewer): the first may all be of one folder or class."""
     if count < len(captions):
-        return [captions[i * len(captions) // count] for i in range(count)]
+        return [captions[i] for i in spaced(len(captions), count)]
     return [captions[i % len(captions)] for i in range(count)]

@@ -7,10 +7,11 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
 
 from lantern.errors import LanternError
-from lantern.training.run.schedule import (
-    StepTimer,
+from lantern.training.run.budget import (
+    Budget,
+    StepBudget,
     WarmupCosine,
-    WholeTimer,
+    WholeBudget,
     progress_of,
     share_of,
     warmup_cosine,
@@ -49,24 +50,25 @@ class OfTwo:
         return 0.5
 
 
-@pytest.mark.parametrize("timers", [(), (Timer("00:01:00:00"),)])
+@pytest.mark.parametrize("timers", [(Budget(None),), (Budget("00:01:00:00"),)])
 def test_processes_agree_on_the_progress_at_most_once_a_step(timers):
     """Catches two to four waits for the device in every step, also where all processes count the same steps, and a
     share of the time that is the process's own, or an earlier step's."""
+    is_timed = timers[0].time_remaining() is not None
     trainer, schedule, module = OfTwo(*timers), WarmupCosine(1), SimpleNamespace(log=lambda *_: None)
     for step in range(5):
         schedule.on_train_batch_start(trainer, module, None, step)
-        assert progress_of(trainer) == (0.5 if timers else step / 10)
+        assert progress_of(trainer) == (0.5 if is_timed else step / 10)
         trainer.global_step += 1
         schedule.on_train_batch_end(trainer, module, None, None, step)
-    assert trainer.broadcasts == (6 if timers else 0)  # the first step's, and one behind each
+    assert trainer.broadcasts == (6 if is_timed else 0)  # the first step's, and one behind each
 
 
 def test_the_time_of_a_training_leaves_validation_out_and_goes_on_after_resuming(monkeypatch):
     """Catches fast recipes, which validate more often, that get fewer minutes of steps."""
     now = [100.0]
     monkeypatch.setattr("pytorch_lightning.callbacks.timer.time.monotonic", lambda: now[0])
-    first, resumed = (StepTimer("00:00:01:00") for _ in range(2))
+    first, resumed = (StepBudget("00:00:01:00") for _ in range(2))
     trainer = pl.Trainer(callbacks=[resumed], max_time="00:00:01:00", logger=False, accelerator="cpu")
     assert [callback for callback in trainer.callbacks if isinstance(callback, Timer)] == [resumed]  # in its place
     logged = {}
@@ -93,12 +95,12 @@ def test_the_time_of_a_training_leaves_validation_out_and_goes_on_after_resuming
     assert trainer.should_stop
 
 
-def whole_run(monkeypatch, tables_s: float, batches: int = 4) -> tuple[WholeTimer, SimpleNamespace, list[float]]:
+def whole_run(monkeypatch, tables_s: float, batches: int = 4) -> tuple[WholeBudget, SimpleNamespace, list[float]]:
     """A timer of five minutes after tables and a look at two validation batches of 40 and 10 seconds, its trainer and
     its clock."""
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    timer, trainer = WholeTimer("00:00:05:00"), SimpleNamespace(world_size=1, num_val_batches=[batches])
+    timer, trainer = WholeBudget("00:00:05:00"), SimpleNamespace(world_size=1, num_val_batches=[batches])
     trainer.sanity_checking, trainer.callbacks, trainer.global_step = True, [timer], 0
     trainer.max_steps, trainer.max_epochs = -1, -1
     now[0] += tables_s
@@ -138,4 +140,4 @@ def test_a_time_that_tables_use_up_is_an_error_and_not_a_drafter_of_one_step(mon
     with pytest.raises(LanternError, match="one process"):
         whole_run(monkeypatch, tables_s=0)[0].on_train_start(trainer, None)
     with pytest.raises(LanternError, match=r"trainer\.max_time"):
-        WholeTimer(None)
+        WholeBudget(None)

@@ -10,22 +10,26 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import OmegaConf
 from support.made_recipes import made_run
-from support.tiny_tasks import MemorySplits, target_task
+from support.tiny_tasks import MemorySplits, fit_saving, target_task
 
+from lantern.drafters.export import exported_step
 from lantern.errors import LanternError
 from lantern.identity import write_provenance
 from lantern.training.data_module import TrainingData
 from lantern.training.run.checks import CAPTIONS
-from lantern.training.run.fit import fit
-from lantern.training.run.saved_state import WholeCheckpoints, previous_of, whole_checkpoint
-from lantern.training.run.training_folder import (
-    ClaimRunFolder,
+from lantern.training.run.fit import fit, write_exported
+from lantern.training.run.run_state import (
+    BestCheckpoint,
+    RunFolder,
+    WholeCheckpoints,
     checkpoint_to_resume,
     is_finished,
     keep_old_metrics,
     named_checkpoint,
     named_weights,
+    previous_of,
     unfinished_checkpoint,
+    whole_checkpoint,
 )  # fmt: skip
 
 
@@ -199,7 +203,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def trained(folder: Path, weights: Path, batch_size: int) -> None:
-    beginning = ClaimRunFolder(folder, CONFIG, "cpu", {}, None)
+    beginning = RunFolder(folder, CONFIG, "cpu", {}, None)
     trainer = pl.Trainer(
         default_root_dir=folder, accelerator="cpu", max_steps=2, callbacks=[beginning], logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, limit_val_batches=0,
@@ -224,6 +228,35 @@ def test_a_start_keeps_beside_what_a_restart_would_take_for_its_own(weights, tmp
     assert {"target-1", "latest-1.ckpt", "best.ckpt", "config.yaml", "provenance.json"} <= kept
     assert not {"target", "latest.ckpt"} & kept
     assert checkpoint_to_resume(tmp_path, CONFIG, best, {}) == str(best)
+
+
+@pytest.mark.parametrize("changed", [{}, {"seed": 7}, {"data": {"folder": "other"}}])
+def test_a_best_score_counts_only_on_the_data_seed_and_target_it_was_measured_on(changed, weights, tmp_path):
+    """Catches a run that begins from another's checkpoint on harder data, and exports the other run's weights."""
+    for name, others, given in (("a", {}, {}), ("b", changed, {"ckpt_path": str(tmp_path / "a" / "latest.ckpt")})):
+        folder = tmp_path / name
+        best = BestCheckpoint(folder, "best", monitor="val/loss", enable_version_counter=False)
+        claim = RunFolder(folder, CONFIG | {"seed": 0, "data": {"folder": "own"}} | others, "cpu", {}, None)
+        fit_saving(target_task(weights), folder, claim, best, steps=5 if name == "a" else 8, **given)
+        if name == "a":  # a score that nothing beats
+            content = torch.load(folder / "latest.ckpt", weights_only=True)
+            (key,) = (key for key in content["callbacks"] if key.startswith("BestCheckpoint"))
+            unbeaten = {"best_model_score": torch.tensor(-1.0), "kth_value": torch.tensor(-1.0)}
+            unbeaten["best_k_models"] = {str(folder / "best.ckpt"): torch.tensor(-1.0)}
+            content["callbacks"][key] |= unbeaten
+            assert content["validated"]["step"] == 4
+            torch.save(content, folder / "latest.ckpt")
+    assert best.best_model_path == str(tmp_path / ("b" if changed else "a") / "best.ckpt")
+    assert claim.validated["step"] == 8
+    assert claim.validated["figures"].keys() == {"val/loss", "val/top1"}
+
+
+def test_the_exported_step_is_noted_with_the_figures_of_its_own_validation(tmp_path):
+    """Catches the figures of a later validation, or of an earlier one beside weights that were not validated."""
+    figures = {"val/loss": 2.0}
+    for step, found in ((4, figures), (5, {})):
+        write_exported(tmp_path / "drafter", {"global_step": step, "validated": {"step": 4, "figures": figures}})
+        assert exported_step(tmp_path / "drafter") == {"weights": "drafter", "step": step, "figures": found}
 
 
 def test_a_finished_point_is_not_trained_again(tmp_path):

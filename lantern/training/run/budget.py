@@ -4,13 +4,12 @@ budget. The budget is max_steps, max_epochs or max_time, whichever is used up fi
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
 
-from lantern.errors import LanternError, is_whole
+from lantern.errors import LanternError
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ _broadcast: WeakKeyDictionary[pl.Trainer, tuple[int, float]] = WeakKeyDictionary
 def progress_of(trainer: pl.Trainer) -> float:
     """share_of, but equal in all processes, so that they use the same rate and stop at the same step. Steps are equal;
     with a time limit, the first process broadcasts its share once per step, which waits for the device."""
-    if not any(isinstance(callback, Timer) for callback in trainer.callbacks):
+    if all(timer.time_remaining() is None for timer in _timers(trainer)):
         return share_of(trainer)
     step, share = _broadcast.get(trainer, (-1, 0.0))
     if step != trainer.global_step:
@@ -43,10 +42,28 @@ def share_of(trainer: pl.Trainer) -> float:
         shares.append(trainer.global_step / trainer.max_steps)
     if trainer.max_epochs and trainer.max_epochs > 0:
         shares.append(trainer.global_step / (trainer.max_epochs * trainer.num_training_batches))
-    for callback in trainer.callbacks:
-        if isinstance(callback, Timer) and (left := callback.time_remaining("train")) is not None:
-            shares.append(1 - left / (left + callback.time_elapsed("train")))
+    for timer in _timers(trainer):
+        if (left := timer.time_remaining()) is not None:
+            shares.append(1 - left / (left + timer.time_elapsed()))
     return min(1.0, max(shares))
+
+
+def steps_left(trainer: pl.Trainer, step_s: float, validation_s: float) -> float | None:
+    """Steps until the first limit; None without one. step_s, validation_s: seconds of a step, and of validations, by
+    step."""
+    left: list[float] = []
+    if trainer.max_steps > 0:
+        left.append(trainer.max_steps - trainer.global_step)
+    if trainer.max_epochs and trainer.max_epochs > 0:
+        left.append(trainer.max_epochs * trainer.num_training_batches - trainer.global_step)
+    for timer in _timers(trainer):
+        if (seconds := timer.time_remaining()) is not None:
+            left.append(max(0.0, seconds) / (step_s + (0.0 if isinstance(timer, StepBudget) else validation_s)))
+    return min(left, default=None)
+
+
+def _timers(trainer: pl.Trainer) -> list[Timer]:
+    return [callback for callback in trainer.callbacks if isinstance(callback, Timer)]
 
 
 class WarmupCosine(pl.Callback):
@@ -72,37 +89,28 @@ class WarmupCosine(pl.Callback):
             trainer.should_stop = True  # Lightning validates once more
 
 
-def tell_limits(limits: Mapping, overrides: Sequence[str], task: str) -> None:
-    """Warns of a task's max_time beside steps or epochs that the user has given, and of a training without limits.
-    limits: the trainer's settings."""
-    given = {override.lstrip("+").split("=")[0] for override in overrides}
-    counted = [name for name in ("max_steps", "max_epochs") if is_whole(limits.get(name)) and limits[name] > 0]
-    asked = [f"trainer.{name}={limits[name]}" for name in counted if f"trainer.{name}" in given]
-    if asked and limits["max_time"] is not None and "trainer.max_time" not in given:
-        log.warning(
-            "%s ends after trainer.max_time=%s at the latest, which task=%s sets; give trainer.max_time=null for all "
-            "of it", asked[0], limits["max_time"], task,
-        )  # fmt: skip
-    if not counted and limits["max_time"] is None:
-        log.warning(
-            "this training has no limit: its learning rate never decays, and passes of a recipe that start late never "
-            "do; give trainer.max_steps=… or trainer.max_time=…"
-        )
+class Budget(Timer):
+    """The limit of time, for steps and the validations between them, in place of Lightning's own. Says which limits
+    there are."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_train_start(trainer, pl_module)
+        counts = {"max_steps": trainer.max_steps, "max_epochs": trainer.max_epochs or -1}
+        limits = [f"trainer.{name}={limit}" for name, limit in counts.items() if limit > 0]
+        if self._duration is None and not limits:
+            log.warning(
+                "this training has no limit: its learning rate never decays, and passes of a recipe that start late "
+                "never do; give trainer.max_steps=… or trainer.max_time=…"
+            )
+        elif self._duration is not None and limits:
+            log.warning("ends at the first of %s and trainer.max_time; null is no limit", " and ".join(limits))
 
 
-def seconds_of(duration: str | None) -> float | None:
-    """duration: as trainer.max_time."""
-    return Timer(duration).time_remaining()
+class StepBudget(Budget):
+    """A Budget without its validations, at which it logs the seconds and the steps until then: more steps in the same
+    time would have more validations. A resumed run counts on from its checkpoint."""
 
-
-class StepTimer(Timer):
-    """Lightning's time limit, without its validations, at which it logs the seconds and the steps until then: more
-    steps in the same time would have more validations. A resumed run counts on from its checkpoint."""
-
-    def __init__(self, duration: str | None) -> None:
-        """duration: DD:HH:MM:SS; None for no limit."""
-        super().__init__(duration)
-        self._trained = self._validated = 0.0  # seconds, since this process began to train
+    _trained = _validated = 0.0  # seconds, since this process began to train
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._trained = self.time_elapsed()
@@ -121,12 +129,11 @@ class StepTimer(Timer):
         return super().time_elapsed(stage) - (self._validated if stage == "train" else 0.0)
 
 
-class WholeTimer(Timer):
-    """A time limit for a whole run from here on, tables and validations included. It keeps time for a last validation:
-    that of the longest so far, or before the first one an estimate from one of its batches."""
+class WholeBudget(Budget):
+    """A Budget for a whole run from here on, tables and validations included. It keeps time for a last validation: that
+    of the longest so far, or before the first one an estimate from one of its batches."""
 
     def __init__(self, duration: str | None) -> None:
-        """duration: DD:HH:MM:SS."""
         super().__init__(duration)
         if self._duration is None:
             raise LanternError("+time=all has no time to share; give trainer.max_time=<days:hours:minutes:seconds>")
@@ -153,3 +160,8 @@ class WholeTimer(Timer):
         seconds = self.time_elapsed("validate") * (sum(trainer.num_val_batches) if trainer.sanity_checking else 1)
         self._duration -= max(0.0, seconds - self._kept_s)
         self._kept_s = max(seconds, self._kept_s)
+
+
+def seconds_of(duration: str | None) -> float | None:
+    """duration: as trainer.max_time."""
+    return Timer(duration).time_remaining()

@@ -1,0 +1,302 @@
+"""What a training leaves on disk: checkpoints that are replaced whole while the one before is kept, and the folder that
+a killed run resumes in. Every checkpoint has its last validation, step and figures, and what it was measured on: of
+these are the exported step, its figures, and whether a best score of another run counts."""
+
+import os
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from lightning_fabric.plugins import TorchCheckpointIO
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.utilities import rank_zero_only
+
+from lantern.drafters.export import EXPORTED, VALIDATED
+from lantern.errors import LanternError, unwritable
+from lantern.evaluation.records import read_provenance
+from lantern.identity import digest, user_code, write_provenance
+from lantern.models.checkpoints import local_hashes, weights_file
+from lantern.runtime.files import is_file, is_intact_zip, replace_file, replace_text
+from lantern.training.run.checks import CAPTIONS
+from lantern.training.run.lightning_internals import is_last_step, is_validation_due
+
+CONFIG, METRICS = "config.yaml", "metrics.csv"
+CODE = "user's code"  # key in the hashes of what a run has read
+MEASURED_ON = "measured_on"  # key of a checkpoint: what decides the figures of a validation
+NAMED = {"last": "latest", "best": "best"}  # values of ckpt_path and files of a run's checkpoints folder
+ABSENT, MAX_SHOWN, MAX_CHARACTERS = "not given", 3, 60  # of settings that differ: differences, characters of a value
+MAY_DIFFER_ON_RESUME = (  # these change no weight
+    "accelerator", "device", "devices", "num_nodes", "budget_gib", "cache_dir", "sweep", "logger", "num_workers",
+    "log_every_n_steps",
+)  # fmt: skip
+
+
+class WholeCheckpoints(TorchCheckpointIO):
+    """Writes each checkpoint to a temporary path, flushes it to disk, and only then renames it. An intact file that
+    has the final name is kept at `previous_of`."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:
+        """Called by Lightning in the first process."""
+        path = Path(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            kept = previous_of(path) if is_intact_zip(path) else None
+            replace_file(path, lambda file: _write_flushed(checkpoint, file), kept)
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+
+def _write_flushed(checkpoint: dict[str, Any], path: Path) -> None:
+    with open(path, "wb") as file:
+        torch.save(checkpoint, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def previous_of(path: Path) -> Path:
+    """Where the checkpoint before the one at `path` is kept."""
+    return path.with_name(f"{path.stem}.previous{path.suffix}")
+
+
+def whole_checkpoint(path: Path) -> Path | None:
+    """The checkpoint at `path`, or the one before it where that is torn or missing; None if neither is whole."""
+    return next((found for found in (path, previous_of(path)) if is_intact_zip(found)), None)
+
+
+class LatestCheckpoint(ModelCheckpoint):
+    """The checkpoint from which a killed run resumes. A step right before a validation is not saved, because Lightning
+    would count that validation as done. The last step is also saved, for ckpt_path=last."""
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if is_validation_due(trainer):
+            return
+        if is_last_step(trainer):
+            self.save(trainer)
+        else:
+            super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_validation_end(trainer, pl_module)
+        if is_last_step(trainer):
+            self.save(trainer)
+
+    def save(self, trainer: pl.Trainer) -> None:
+        """This step, now; called in all processes."""
+        trainer.save_checkpoint(self.path, weights_only=False)
+
+    @property
+    def path(self) -> Path:
+        return Path(self.format_checkpoint_name({}))
+
+
+class BestCheckpoint(ModelCheckpoint):
+    """Keeps the best validation score so far, also of a run that goes on in another folder, where Lightning would
+    forget it. What was measured on other images, RunFolder leaves out."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict | {"dirpath": self.dirpath})
+
+
+class RunFolder(pl.Callback):
+    """Makes the folder this run's at the first step, after all checks have passed. What an earlier run left there is
+    renamed: a restart would take its weights for this run's, or resume from its checkpoint. Adds to each checkpoint
+    the last validation and what it was measured on."""
+
+    def __init__(
+        self, folder: Path, config: dict[str, Any], device: str, weights: dict[str, str], checkpoint: str | None
+    ) -> None:  # fmt: skip
+        """device: the one that trains; weights: hashes of what is read; checkpoint: what the run resumes from."""
+        self.folder, self.config, self.device, self.weights = folder, config, device, weights
+        self.checkpoint, self._is_claimed = checkpoint, False
+        self._measured_on, self.validated = digest(_measurement(config, weights)), {}
+
+    @rank_zero_only
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Writes config.yaml and provenance.json, and logs the configuration."""
+        if self._is_claimed:
+            return
+        self._is_claimed = True
+        (self.folder / EXPORTED).unlink(missing_ok=True)
+        if weights_file(exported := self.folder / self.config["task_name"]).is_file():
+            _rename_aside(exported)
+        latest = latest_of(self.folder)
+        own = [path.resolve() for path in (latest, previous_of(latest))]
+        if self.checkpoint is None or Path(self.checkpoint).resolve() not in own:  # a start and no resumption
+            for path in filter(Path.is_file, (latest, previous_of(latest))):
+                _rename_aside(path)
+        write_provenance(self.folder, self.config | {"device": self.device}, self.weights)
+        replace_text(self.folder / CONFIG, OmegaConf.to_yaml(self.config))
+        for logger in trainer.loggers:
+            logger.log_hyperparams(self.config)
+
+    on_fit_end = on_train_start  # where the checkpoint leaves nothing to train
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not trainer.sanity_checking:
+            figures = {name: float(value) for name, value in trainer.callback_metrics.items() if name[:4] == "val/"}
+            self.validated = {"step": trainer.global_step, "figures": figures}
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint |= {VALIDATED: self.validated, MEASURED_ON: self._measured_on}
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Keeps a best score from a checkpoint only if it was measured on the same images with the same target."""
+        if checkpoint.get(MEASURED_ON, self._measured_on) == self._measured_on:
+            self.validated = checkpoint.get(VALIDATED, {})
+            return
+        kept = {key: state for key, state in checkpoint["callbacks"].items() if not key.startswith("BestCheckpoint")}
+        checkpoint["callbacks"] = kept
+        if trainer.is_global_zero:
+            print(f"{self.checkpoint} has other data, another seed or target: its best score does not count here")
+
+
+def _measurement(config: dict[str, Any], weights: Mapping[str, str]) -> dict[str, Any]:
+    """What decides a validation's figures, and the data that a best score belongs to."""
+    splits = config.get("batches", {}).get("splits") or {}
+    parts = {key: config.get(key) for key in ("seed", "data", "rendered", "sampling")}
+    parts["validation"] = splits.get("validation")
+    return lasting_settings(parts) | {"weights": {name: value for name, value in weights.items() if name != CODE}}
+
+
+def plain_config(cfg: DictConfig) -> dict[str, Any]:
+    """The configuration as plain resolved values, for checkpoints, loggers and files."""
+    return OmegaConf.to_container(cfg, resolve=True)
+
+
+def named_weights(config: dict[str, Any]) -> dict[str, str]:
+    """Hashes of the weights folders that a config names, by config key, and of the user's own code."""
+    read = {"model": ("folder", "base", "tokenizer"), "task": ("start_from",)}
+    found = local_hashes({part: {key: config.get(part, {}).get(key) for key in keys} for part, keys in read.items()})
+    return found | ({CODE: code} if (code := user_code(config)) else {})
+
+
+def weights_of(config: dict[str, Any], task: pl.LightningModule) -> dict[str, str]:
+    """named_weights and the hash of the task's frozen target."""
+    target = getattr(task, "target", None)
+    return named_weights(config) | ({"target": target.weights_hash} if target is not None else {})
+
+
+def named_checkpoint(ckpt_path: str | None, folder: Path) -> Path | None:
+    """The whole checkpoint that ckpt_path asks for: a path, or `last` or `best` of the run folder."""
+    if ckpt_path is None:
+        return None
+    is_name = ckpt_path in NAMED
+    path = folder / "checkpoints" / f"{NAMED[ckpt_path]}.ckpt" if is_name else Path(ckpt_path)
+    found = whole_checkpoint(path)
+    if found is None:
+        wrong = "no checkpoint, or not all of one" if is_file(path) else "no file"
+        place = f" ({path})" if is_name else ""
+        remedy = "give hydra.run.dir=<run folder> with it, or" if is_name else "give"
+        raise LanternError(f"ckpt_path={ckpt_path}{place} is {wrong}; {remedy} a .ckpt from a run's checkpoints folder")
+    if found != path:
+        print(f"{path} is torn or missing; the one before it, {found}, is used")
+    return found
+
+
+def checkpoint_to_resume(
+    folder: Path, config: dict[str, Any], named: Path | None, weights: Mapping[str, str]
+) -> str | None:
+    """The checkpoint to start from, if any:
+
+    - ckpt_path names one, first start: that one;
+    - ckpt_path names one, and torchrun, Slurm or the same command restarts the run: its own latest, else that one;
+    - ckpt_path is not given: the latest of an unfinished run in this folder.
+    """
+    was_restarted = any(int(os.environ.get(f"{by}_RESTART_COUNT", 0)) > 0 for by in ("TORCHELASTIC", "SLURM"))
+    has_config = config["ckpt_path"] not in NAMED and (folder / CONFIG).is_file()
+    began_from_file = has_config and not _changed_settings(folder, config)  # this run began from this ckpt_path
+    if named is not None and not was_restarted and not began_from_file:
+        return str(named)
+    return unfinished_checkpoint(folder, config, weights) or (str(named) if named is not None else None)
+
+
+def unfinished_checkpoint(folder: Path, config: dict[str, Any], weights: Mapping[str, str]) -> str | None:
+    """The latest whole checkpoint of an unfinished run in this folder (a run without exported weights), or None. The
+    number of processes may have changed since."""
+    path = latest_of(folder)
+    latest = whole_checkpoint(path)
+    if latest is None or not (folder / CONFIG).is_file() or weights_file(folder / config["task_name"]).is_file():
+        return None
+    what = f"hydra.run.dir={folder} holds an unfinished run"
+    _check_same(folder, config, weights, what, f"ckpt_path={latest}")
+    print(f"resumed from {latest.resolve()}" + ("" if latest == path else f", because {path.name} is torn"))
+    return str(latest)
+
+
+def is_finished(folder: Path, config: dict[str, Any]) -> bool:
+    """Whether a run has ended in this folder, such as a point of a sweep that was killed."""
+    if not weights_file(folder / config["task_name"]).is_file() or not (folder / CONFIG).is_file():
+        return False  # the weights are written last
+    _check_same(folder, config, named_weights(config), f"{folder} holds a run", "ckpt_path=last")
+    print(f"{folder.resolve()} is finished")
+    return True
+
+
+def _check_same(
+    folder: Path, config: dict[str, Any], weights: Mapping[str, str], what: str, going_on: str
+) -> None:  # fmt: skip
+    """Refuses settings, weights, code or captions that differ from those of the run in this folder. what: the beginning
+    of the error; going_on: the setting that resumes that run nevertheless."""
+    if changed := _changed_settings(folder, config):
+        raise LanternError(
+            f"{what} of other settings ({changed}); give another hydra.run.dir, of a sweep hydra.sweep.dir, or go on "
+            f"from it by {going_on}"
+        )
+    recorded = read_provenance(folder).get("hashes", {})
+    for name, found in weights.items():
+        if (before := recorded.get(name, found)) != found:
+            kind = {CAPTIONS: "data", CODE: "code"}.get(name, "weights")
+            raise LanternError(
+                f"{what} on other {kind}: {name} was {before}, is {found}; put them back, or give another folder"
+            )
+
+
+def _changed_settings(folder: Path, config: dict[str, Any]) -> str:
+    """What differs between the config.yaml of a run folder and these settings; empty if nothing changes a weight."""
+    configs = OmegaConf.load(folder / CONFIG), OmegaConf.create(OmegaConf.to_yaml(config))
+    before, now = (lasting_settings(OmegaConf.to_container(each)) for each in configs)
+    pairs = {name: (str(before.get(name, ABSENT)), str(now.get(name, ABSENT))) for name in {**before, **now}}
+    others = [f"{name} was {_cut(old)}, is {_cut(new)}" for name, (old, new) in pairs.items() if old != new]
+    more = [f"{len(others) - MAX_SHOWN} more in its {CONFIG}"] if len(others) > MAX_SHOWN else []
+    return "; ".join(others[:MAX_SHOWN] + more)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
+
+
+def lasting_settings(config: object, name: str = "") -> dict[str, Any]:
+    """The settings of a configuration by their dotted names, without what MAY_DIFFER_ON_RESUME."""
+    if not isinstance(config, Mapping):
+        return {name: config}
+    kept = {key: value for key, value in config.items() if key not in MAY_DIFFER_ON_RESUME}
+    parts = [lasting_settings(value, f"{name}.{key}" if name else str(key)) for key, value in kept.items()]
+    return {setting: value for part in parts for setting, value in part.items()}
+
+
+@rank_zero_only
+def keep_old_metrics(folder: Path) -> None:
+    """Renames metrics.csv of an earlier run in this folder, which a new logger would delete, to metrics-1.csv, …"""
+    if (path := folder / METRICS).is_file():
+        _rename_aside(path)
+
+
+def latest_of(folder: Path) -> Path:
+    """The checkpoint that a killed run in this folder resumes from."""
+    return folder / "checkpoints" / f"{NAMED['last']}.ckpt"
+
+
+def _rename_aside(path: Path) -> None:
+    """Renames a file or folder to the first of name-1, name-2, … that is free."""
+    names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(1))
+    path.rename(next(name for name in names if not name.exists()))
