@@ -168,7 +168,7 @@ def exported_step(source: Path) -> dict[str, Any]:
     if not is_training(source):
         noted = read_object(source.parent / EXPORTED)
         return noted if noted.get("weights") == source.name else {}
-    content = read_torch(source)
+    content: Any = read_torch(source)
     validated = content.get(VALIDATED) or {"step": content["global_step"], "figures": {}}
     return validated if validated["step"] == content["global_step"] else validated | {"figures": {}}
 
