@@ -3,6 +3,7 @@ the left with zeros."""
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -32,13 +33,13 @@ class T5Features(nn.Module, AnyText):
     @torch.inference_mode()
     def forward(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         texts = [" ".join(prompt.lower().split()) for prompt in prompts]
-        for prompt, ids in zip(prompts, self.tokenizer(texts).input_ids, strict=True):
+        typed = partial(self.tokenizer, texts, split_special_tokens=True)  # special tokens in them are text
+        for prompt, ids in zip(prompts, typed().input_ids, strict=True):
             if len(ids) > self.length:
                 told = "the caption %r has %d tokens; what is behind %d is cut, as of other long captions"
                 self._warn(told, prompt, len(ids), self.length)
-        batch = self.tokenizer(
-            texts, max_length=self.length, padding="max_length", truncation=True, return_tensors="pt"
-        ).to(self.encoder.device)
+        batch = typed(max_length=self.length, padding="max_length", truncation=True, return_tensors="pt")
+        batch = batch.to(self.encoder.device)
         features = self.encoder(**batch).last_hidden_state
         visible = batch.attention_mask.bool()
         order = visible.int().argsort(dim=1, stable=True)  # pads first, valid rows in their order

@@ -36,9 +36,27 @@ def test_the_last_words_of_a_long_prompt_are_cut_and_never_what_follows_them(tok
 
 def test_a_long_prompt_without_spaces_is_cut_by_letters():
     """As of Chinese. Catches one that is cut to nothing."""
-    letters = lambda text, **_: SimpleNamespace(input_ids=[ord(letter) for letter in text])  # noqa: E731
+
+    def letters(text: str, **_: object) -> SimpleNamespace:
+        return SimpleNamespace(input_ids=[ord(letter) for letter in text])
+
+    letters.added_tokens_decoder = {}
     (prefix,) = PromptIds(letters, 8, [70], [80], fixed([80]))(["一只红色的猫在木头上"])
     assert prefix.conditional == [70, *map(ord, "一只红色的猫"), 80]
+
+
+def test_special_tokens_that_a_user_typed_are_text(tokenizer):
+    """Catches an image token in the place of its name; the template's own is one."""
+    image = tokenizer.get_vocab()["<image>"]
+    prompts = PromptIds(tokenizer, 20, [70], [80], fixed([80]), "<image>an image of {} on <image>")
+    plain, typed = (prefix.conditional for prefix in prompts(["a red ball", "a red <image> ball"]))
+    assert plain == [70, *tokenizer("<image>an image of a red ball on <image>").input_ids, 80]
+    assert typed.count(image) == 2
+    words = tokenizer("a red <image> ball", split_special_tokens=True).input_ids
+    assert image not in words
+    assert typed == [70, image, *tokenizer("an image of").input_ids, *words, *tokenizer("on").input_ids, image, 80]
+    (alone,) = PromptIds(tokenizer, 20, [], [80], fixed([80]))(["<image>"])
+    assert image not in alone.conditional
 
 
 def test_a_prefix_without_room_for_any_word_is_one_clear_error(tokenizer):

@@ -59,3 +59,10 @@ def test_a_caption_that_is_too_long_is_cut_with_a_warning(features, caplog):
 
 def test_captions_are_encoded_in_lower_case_with_single_spaces(features):
     assert torch.equal(features(["  A Red\n sphere "])[0], features(["a red sphere"])[0])
+
+
+def test_the_end_of_a_text_that_a_user_typed_is_text(features):
+    """Catches special tokens that are read in a caption."""
+    special = features.tokenizer.get_vocab()["<pad>"]
+    assert special not in features.tokenizer("sand <pad>", split_special_tokens=True).input_ids
+    assert not torch.equal(features(["sand <pad>"])[1], features(["sand"])[1])

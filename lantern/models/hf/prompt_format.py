@@ -1,13 +1,16 @@
 """Prompts to the token ids before an image's first token, for the conditional and the unconditional row."""
 
 import logging
+import re
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
 from lantern.errors import CheckpointError, FirstWarning, LanternError
 
+PLACE = "\ue000"  # of a prompt in its template: a character that no template has
 MAX_TOKENS_PER_WORD = 8  # an upper bound for nearly all words: cutting approaches the limit from above
 
 log = logging.getLogger(__name__)
@@ -59,8 +62,25 @@ class PromptIds:
         conditional = [*self.before, *ids, *self.after]
         return Prefix(conditional, self.unconditional(conditional))
 
+    @cached_property
+    def _special(self) -> list[str]:
+        """The special tokens' texts, longest first."""
+        added = self.tokenizer.added_tokens_decoder.values()
+        return sorted((str(token) for token in added if token.special), key=len, reverse=True)
+
     def _ids(self, prompt: str) -> list[int]:
-        return text_ids(self.tokenizer, self.template.format(prompt))
+        """Special tokens of the template are tokens; those that a user typed are text."""
+        if not any(token in prompt for token in self._special):
+            return text_ids(self.tokenizer, self.template.format(prompt))
+        template = self.template.format(PLACE)
+        names = [re.escape(token) for token in self._special if token in template]
+        ids: list[int] = []
+        for index, part in enumerate(re.split(f"({'|'.join(names) or '(?!)'})", template)):
+            if index % 2:
+                ids.append(self.tokenizer.convert_tokens_to_ids(part))
+            elif text := part.replace(PLACE, prompt):
+                ids += self.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
+        return ids
 
 
 def fixed(ids: Sequence[int]) -> Callable[[list[int]], list[int]]:
