@@ -42,6 +42,10 @@ ASKED = {  # a part needs at least one of these methods
     "tree": ("grow",), "acceptance": ("judge",), "verification": ("proposals",), "drafter": ("draft", "decode"),
     "sampling": ("is_greedy",),
 }  # fmt: skip
+OF_GENERATION = {  # settings of sampling, by the names of transformers' GenerationConfig
+    "sampling.temperature": "temperature", "sampling.top_k": "top_k", "sampling.top_p": "top_p",
+    "sampling.cfg_scale": "guidance_scale",
+}  # fmt: skip
 WRAPPED = {"janus": "janus_pro", "emu3": "emu3", "glm_image": "glm_image"}  # by model_type, what conf/model has
 OF_A_PIPELINE = (*PARTS, "sampling", "compile")
 Settings = Sequence[str] | Mapping[str, object]  # such as {"acceptance.lam": 3}, or ["acceptance.lam=3"]
@@ -210,8 +214,8 @@ def load(
 def wrap(model: "PreTrainedModel", processor: object, name: str | None = None, settings: Settings = ()) -> Model:
     """A model of transformers that is loaded already, as load() returns it; its weights are shared, and it stays as it
     is. processor: its processor or tokenizer; name: its yaml in conf/model, where its class leaves a choice; settings:
-    as for load(), such as {"model.image_size": 512}. A drafter fits if it was trained on the folder that the model came
-    from, or through a model wrapped like this."""
+    as for load(), such as {"model.image_size": 512}; sampling is by default as its generation_config says. A drafter
+    fits if it was trained on a model of the same weights, wherever they were read."""
     if not isinstance(model, nn.Module) or not hasattr(model, "config"):
         raise LanternError(f"{str(model)[:80]} is no model of transformers; give one that is loaded")
     name = name or WRAPPED.get(getattr(model.config, "model_type", ""))
@@ -220,7 +224,11 @@ def wrap(model: "PreTrainedModel", processor: object, name: str | None = None, s
         raise LanternError(f"{kind} may be one of several models; give its name in conf/model, as name='anole'")
     from lantern.models.hf.pretrained import wrap_loaded  # imports transformers
 
-    return Model(name, _overrides(settings), wrap_loaded(model, processor))
+    own = getattr(model, "generation_config", None)
+    sampling = {} if own is None else own.to_diff_dict()
+    held = {key: sampling[theirs] for key, theirs in OF_GENERATION.items() if sampling.get(theirs) is not None}
+    given = ["model.checkpoint=null", *_overrides(held), *_overrides(settings)]
+    return Model(name, given, wrap_loaded(model, processor))
 
 
 def _around(config: DictConfig, loaded: "Pretrained") -> Target:

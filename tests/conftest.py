@@ -7,6 +7,7 @@ import os
 CORES = os.cpu_count() or 1
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # before torch is loaded; also for the processes that tests start
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, CORES // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))))
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # without a connection the Hub's client tries for half a minute
 os.environ.setdefault("WANDB_MODE", "offline")  # also for those processes: with a key at hand they would upload
 
 import support.as_a_command  # noqa: F401

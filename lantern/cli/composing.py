@@ -28,6 +28,15 @@ JOB = "hydra.job.name=lantern"  # else Hydra asks its global job for one
 _held: dict[str, object] = {}  # by one_at_a_time
 
 
+def _generation(*arguments: object, _root_: DictConfig) -> object:
+    from lantern.models.hub import generation_setting  # imports the Hub's client
+
+    return generation_setting(*arguments, _root_=_root_)
+
+
+OmegaConf.register_new_resolver("generation", _generation, replace=True)
+
+
 def composed(folder: str | Path, name: str, overrides: Sequence[str], own_folders: Sequence[str] = ()) -> DictConfig:
     """The configuration `name` of an absolute folder under overrides in Hydra's grammar, without the node hydra;
     hydra.compose would need, and change, the global Hydra.

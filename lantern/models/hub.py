@@ -5,8 +5,9 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -17,6 +18,7 @@ from lantern.runtime.files import parse_json
 
 HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")  # with a revision: a branch, tag or commit
 MODEL_FILES = ("*.safetensors", "*.json", "*.model", "*.txt", "*.tiktoken")
+GENERATION_FILE = "generation_config.json"
 COMMIT = re.compile(r"[/\\]snapshots[/\\]([0-9a-f]{40})\b")  # in the paths of the client's cache
 UNREACHABLE = (HfHubHTTPError, HFValidationError, httpx.HTTPError, OSError, ValueError)
 _commits: dict[str, str] = {}  # by Hub id, with its revision, of what this process has found
@@ -56,11 +58,31 @@ def _noted(source: str | Path, found: Path) -> Path:
     return found
 
 
-def fetch_beside(source: str | Path, name: str) -> None:
-    """Fetches another file of a Hub id, if it is there, into the cache beside the others; for a path nothing."""
-    if HUB_ID.fullmatch(str(source)) and not Path(source).exists():
-        with suppress(*UNREACHABLE):
-            _cached_or_fetched(_of(source, huggingface_hub.hf_hub_download, name), Path.is_file)
+def optional_file(source: str | Path, name: str) -> Path | None:
+    """A small file beside a model's others, in its folder or from the Hub; None if it is not there."""
+    if (place := Path(source).expanduser()).exists() or not HUB_ID.fullmatch(str(source)):
+        found = (place if place.is_dir() else place.parent) / name
+        return found if found.is_file() else None
+    return _of_hub(str(source), name)
+
+
+@lru_cache
+def _of_hub(source: str, name: str) -> Path | None:
+    """Asked once: without a connection an answer takes half a minute."""
+    with suppress(*UNREACHABLE):
+        return _cached_or_fetched(_of(source, huggingface_hub.hf_hub_download, name), Path.is_file)
+    return None
+
+
+def generation_setting(name: str, default: object, folder: str = "", *, _root_: Any) -> object:
+    """A setting of sampling by the generation_config.json of the model's checkpoint, else the default: what conf/model
+    writes as ${generation:name,default}. folder: of the file within the checkpoint's."""
+    checkpoint = _root_.model.checkpoint
+    files = [f"{folder}/{GENERATION_FILE}", GENERATION_FILE] if folder else [GENERATION_FILE]
+    found_files = (optional_file(checkpoint, file) for file in files if checkpoint)
+    path = next(filter(None, found_files), None)
+    found = parse_json(path.read_bytes()).get(name) if path else None
+    return default if found is None else found
 
 
 def _of(source: str | Path, fetch: Callable[..., str], *names: str) -> Callable[..., str]:

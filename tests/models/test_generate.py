@@ -1,7 +1,12 @@
 """Greedy tokens equal those of the models' own generate, which is given the ids of their own processors."""
 
+import json
+from copy import deepcopy
+
 import pytest
 import torch
+from hydra.utils import instantiate
+from support.configs import composed
 from support.families import FAMILIES, LENGTH, SIDE, Loaded, pipeline_of
 from support.own_generate import own_tokens
 from transformers import GlmImageProcessor, PreTrainedTokenizerBase
@@ -11,6 +16,7 @@ import lantern
 from lantern.errors import LanternError
 from lantern.models.hf.emu35 import UNCONDITIONAL
 from lantern.noise import image_seed
+from lantern.sampling import Sampling
 
 PROMPT = "a red sphere"
 
@@ -116,6 +122,23 @@ def test_a_model_that_is_loaded_already_is_wrapped_as_it_is(name, load):
     assert model.config._attn_implementation == attention
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert all(weight.requires_grad for weight in model.parameters())
+
+
+@pytest.mark.parametrize("family", [FAMILIES["janus_pro"], FAMILIES["glm_image"]], ids=str)
+def test_sampling_is_by_default_as_the_checkpoints_generation_config_says(loaded, tmp_path):
+    """Catches the yaml's settings for a fine-tune that was made for others; what a user gives is taken before them."""
+    own = {"temperature": 0.5, "top_k": 3, "guidance_scale": 9.0}
+    folder = tmp_path / "vision_language_encoder" if loaded.family.model == "glm_image" else tmp_path
+    folder.mkdir(exist_ok=True)
+    (folder / "generation_config.json").write_text(json.dumps(own | {"top_p": None, "use_cache": True}))
+    given = [f"model={loaded.family.model}", f"model.checkpoint={tmp_path}"]
+    top_p = 0.75 if loaded.family.model == "glm_image" else 1.0
+    assert instantiate(composed("evaluate", *given).sampling) == Sampling(0.5, 3, top_p, 9.0)
+    assert instantiate(composed("train", *given, "sampling.top_k=0").sampling) == Sampling(0.5, 0, top_p, 9.0)
+    model = deepcopy(loaded.slow)
+    model.generation_config.temperature, model.generation_config.guidance_scale = 0.5, 9.0
+    held = lantern.wrap(model, tokenizer_of(loaded), settings=["dtype=float32", "device=cpu", "sampling.top_k=7"])
+    assert held.pipeline(method="jacobi").sampling == Sampling(0.5, 7, top_p, 9.0)
 
 
 def test_what_cannot_be_wrapped_is_one_sentence(load):

@@ -20,7 +20,7 @@ from lantern.models.checkpoints import (
     weights_hash,
 )
 from lantern.models.conditioners import ClassLabels, WordFeatures
-from lantern.models.hub import fetch_beside
+from lantern.models.hub import optional_file
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer, rotation_table
@@ -117,7 +117,7 @@ def _target(
         return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale)
     if path:
         if path.name == WEIGHTS_FILE:
-            fetch_beside(checkpoint, CONFIG_FILE)
+            optional_file(checkpoint, CONFIG_FILE)
         check_file(path, image_size, body)
     rotation = rotation_table(body.grid, body.prefix_len, body.dim // body.num_heads)  # not in the checkpoint
     body.rotation = rotation.to(torch_device)
