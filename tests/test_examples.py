@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.families import FAMILIES, LENGTH, SIDE
+from support.families import FAMILIES, LENGTH, SIDE, save_text_tokenizer
 from support.paths import PROMPTS, ROOT
 from support.tiny_weights import write_tiny_weights
+from transformers import AutoTokenizer, GenerationConfig, JanusProcessor
+from transformers.models.janus.image_processing_janus import JanusImageProcessor
 
 from lantern.evaluation.rows import read_rows
+from lantern.models.hf.families import JANUS_NAMES
 from tools.miniature import write_captioned_scenes
 
 EXAMPLES = ROOT / "examples"
@@ -74,6 +77,23 @@ def test_glm_images_window_gives_its_tokens(home, monkeypatch, capsys):
     run("glm_image.py", monkeypatch, str(home / "checkpoint"), "a red sphere", *TINY_GLM_IMAGE)
     assert capsys.readouterr().out.splitlines()[0].endswith("True")
     assert (home / "glm_image.png").is_file()
+
+
+def test_januss_own_script_and_one_line(home, monkeypatch, caplog):
+    """Catches a line that leaves the script to the model's own loop, or breaks what follows it."""
+    special = ["<image_placeholder>", JANUS_NAMES[1], "<end_of_image>"]
+    named = dict(zip(("image_token", "boi_token", "eoi_token"), special, strict=True))
+    FAMILIES["janus_pro"].make(home / "checkpoint")
+    save_text_tokenizer(home / "checkpoint", list(JANUS_NAMES), pad=JANUS_NAMES[2], extra_special_tokens=named)
+    text = AutoTokenizer.from_pretrained(home / "checkpoint")
+    JanusProcessor(JanusImageProcessor(), text).save_pretrained(home / "checkpoint")
+    ids = {"bos_token_id": text.convert_tokens_to_ids(JANUS_NAMES[0]), "pad_token_id": text.pad_token_id}
+    kept = {"boi_token_id": text.convert_tokens_to_ids(JANUS_NAMES[1])}
+    GenerationConfig(**ids, guidance_scale=5, generation_kwargs=kept).save_pretrained(home / "checkpoint")
+    run("accelerate_janus.py", monkeypatch, str(home / "checkpoint"), "a red sphere")
+    assert "not accelerated" not in caplog.text
+    assert (home / "janus.png").is_file()
+    assert len((EXAMPLES / "accelerate_janus.py").read_text().split('"""')[2].strip().splitlines()) <= 15
 
 
 @pytest.mark.full

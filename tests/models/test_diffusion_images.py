@@ -1,20 +1,24 @@
 """GLM-Image's pixels by diffusers' own classes, at tiny random sizes; skipped where diffusers is not installed."""
 
 import sys
+from functools import partial
 
 import pytest
 import torch
 from hydra.utils import instantiate
 from support.families import FAMILIES, SIDE, config
-from transformers import ByT5Tokenizer, T5Config, T5EncoderModel
+from transformers import AutoTokenizer, ByT5Tokenizer, GlmImageProcessor, T5Config, T5EncoderModel
+from transformers.models.glm_image.image_processing_pil_glm_image import GlmImageImageProcessorPil
 
+import lantern
 from lantern.errors import LanternError
 from lantern.models.hf.diffusion_images import DiffusionImages
 
 CODES, GRID = 24, (2, 3)
 
 
-def write_pipeline(folder) -> None:
+def write_pipeline(folder, **others) -> None:
+    """others: processor and vision_language_encoder, of the AR stage."""
     diffusers = pytest.importorskip("diffusers", exc_type=(ImportError, RuntimeError))
     torch.manual_seed(0)
     sizes = {"num_layers": 2, "attention_head_dim": 8, "num_attention_heads": 2, "in_channels": 4, "out_channels": 4}
@@ -29,8 +33,33 @@ def write_pipeline(folder) -> None:
     text = T5EncoderModel(T5Config(vocab_size=384, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
     parts = {"tokenizer": ByT5Tokenizer(), "text_encoder": text, "vae": vae}
     scheduler = diffusers.FlowMatchEulerDiscreteScheduler()
-    others = {"processor": None, "vision_language_encoder": None}
+    others = {"processor": None, "vision_language_encoder": None} | others
     diffusers.GlmImagePipeline(transformer=transformer, scheduler=scheduler, **parts, **others).save_pretrained(folder)
+
+
+def test_an_accelerated_pipeline_makes_the_same_picture_in_fewer_passes(tmp_path):
+    """As its documentation calls it. The codes are certain: top_k is 1, and both prompts have an image."""
+    model = FAMILIES["glm_image"].make(tmp_path / "checkpoint")
+    words = tmp_path / "checkpoint" / "processor"
+    text = AutoTokenizer.from_pretrained(words, padding_side="left", pad_token="<bos>")
+    template = "{% for m in messages %}{% for c in m['content'] %}{{ c['text'] }}{% endfor %}{% endfor %}"
+    processor = GlmImageProcessor(GlmImageImageProcessorPil(), text, chat_template=template)
+    model.generation_config.update(
+        do_sample=True, top_k=1, suppress_tokens=[CODES, CODES + 1], eos_token_id=None, pad_token_id=0
+    )
+    write_pipeline(tmp_path / "whole", processor=processor, vision_language_encoder=model)
+    from diffusers import GlmImagePipeline
+
+    pipe = GlmImagePipeline.from_pretrained(tmp_path / "whole")
+    size = {"height": 64, "width": 64, "num_inference_steps": 2, "output_type": "pt"}
+    call = partial(pipe, ["a red ring", "a blue sphere on wood"], **size)
+    own = call(generator=torch.Generator().manual_seed(0)).images
+    lantern.accelerate(pipe)
+    made = call(generator=torch.Generator().manual_seed(0)).images
+    assert pipe.vision_language_encoder.generate.statistics.tokens_per_step > 1
+    torch.testing.assert_close(made, own, atol=0, rtol=0)
+    lantern.restore(pipe)
+    assert "generate" not in vars(pipe.vision_language_encoder)
 
 
 def test_equal_tokens_are_equal_pictures_and_the_preview_is_not_read(tmp_path):
