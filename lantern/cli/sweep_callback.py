@@ -44,9 +44,11 @@ class SweepReport(Callback):
         if not config.dry_run:
             self._sweep = config
             at_end.append(self.report_failed)
-        if points := number_of_points(config):
-            self._points = points
-            open_sweep(EvaluationBar(points))
+        self._points = number_of_points(config)
+        if self._points:
+            open_sweep(EvaluationBar(self._points))
+        elif trials := config.hydra.sweeper.get("n_trials"):  # of a sweeper that chooses its points as it goes
+            open_sweep(EvaluationBar(trials, name="trial"))
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: object) -> None:
         if bar := sweep_bar():

@@ -13,7 +13,11 @@ class EvaluationBar:
 
     of_sweep: ClassVar["EvaluationBar | None"] = None  # of the sweep whose points run in this process
 
-    def __init__(self, points: int = 1, stream: TextIO | None = None, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, points: int = 1, stream: TextIO | None = None, clock: Callable[[], float] = monotonic, name: str = "point"
+    ) -> None:  # fmt: skip
+        """name: what a point is called."""
+        self._name = name
         self._line, self._clock, self._points, self._point = ProgressLine("evaluation", stream, clock), clock, points, 1
         self._total = self._decoded = 0  # images to the end of this point, and those decoded
         self._later = 0  # images of a later point, which finds the shared ones on record
@@ -37,7 +41,7 @@ class EvaluationBar:
         self._last = now
         words = f"image {self._decoded} of {self._whole()}"
         if self._points > 1:
-            words = f"point {self._point} of {self._points}, {words}"
+            words = f"{self._name} {self._point} of {self._points}, {words}"
         judging = ", judging" if self._decoded == self._total else ""
         self._line.show(self._decoded / max(1, self._whole()), words + judging, self.left_s())
 

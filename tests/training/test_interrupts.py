@@ -124,6 +124,14 @@ def test_neither_half_a_step_nor_one_before_a_validation_is_saved(step, times, i
     assert not list(tmp_path.glob("*.ckpt"))
 
 
+def test_ctrl_c_in_a_validation_says_that_it_ends_after_that(interrupts, weights, tmp_path, capsys):
+    """Catches "ends after this step" before minutes of validation."""
+    sent = LambdaCallback(on_validation_batch_start=lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(SystemExit):
+        fit_saving(target_task(weights), tmp_path, interrupts, sent)
+    assert "ends after this validation; Ctrl-C again" in capsys.readouterr().err
+
+
 def test_a_job_in_a_queue_validates_before_it_goes(interrupts, requeued, weights, tmp_path):
     """Catches a validation that the continued run leaves out, because it counts as done."""
     validated = []

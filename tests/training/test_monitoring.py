@@ -79,6 +79,30 @@ def test_the_first_steps_tell_what_the_others_take(tmp_path, caplog):
     assert all(words in said for words in ("4 steps", "20 s", "1:20"))
 
 
+def test_a_validation_shows_itself_and_those_to_come_are_part_of_the_time_left():
+    """Catches a bar that stands at its last step for minutes, and "0:00 left" before the last validation."""
+    now, stream = [0.0], Terminal()
+    trainer = SimpleNamespace(
+        is_global_zero=True, global_step=0, max_steps=10, max_epochs=-1, callbacks=[], sanity_checking=False,
+        num_val_batches=[4], val_check_batch=5,
+    )  # fmt: skip
+    bar = TrainingBar(stream, lambda: now[0])
+    bar.on_train_start(trainer, None)
+    for _ in range(5):
+        now[0], trainer.global_step = now[0] + 2, trainer.global_step + 1
+        bar.on_train_batch_end(trainer, None, {"loss": 1.0}, None, 0)
+    bar.on_validation_start(trainer, None)
+    for index in range(4):
+        bar.on_validation_batch_start(trainer, None, None, index)
+        now[0] += 10
+    bar.on_validation_end(trainer, None)
+    assert "validation after step 5, batch 3 of 4, 0:20 left" in stream.getvalue()
+    now[0], trainer.global_step = now[0] + 2, 6
+    bar.on_train_batch_end(trainer, None, {"loss": 1.0}, None, 0)
+    assert "step 6, loss 1, 0:48 left" in stream.getvalue()  # four steps of two seconds, a validation of forty
+    bar.on_train_end(trainer, None)
+
+
 def test_weights_that_are_not_finite_are_not_exported_where_nothing_is_trained(weights):
     task = target_task(weights)
     end = FiniteLoss()

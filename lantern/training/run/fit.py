@@ -33,6 +33,7 @@ WARNINGS = (
     "`isinstance.treespec", "The '.*' does not have many", "The number of training", "Experiment logs directory",
     "Mismatch dtype between input and weight", "The `srun` command is available",  # one process needs no srun
     "Checkpoint directory .* exists", "Be aware that when using `ckpt_path`", "You're resuming from a checkpoint",
+    "The dirpath has changed",
 )  # fmt: skip
 KEPT = 2**30  # bytes: largest tensor that reuses freed memory, and the most freed memory that is kept
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h

@@ -88,7 +88,7 @@ class TrainingBar(ProgressBar):
             return None
         count = ceil((trainer.global_step + steps) / every) - trainer.global_step // every  # the last one at the end
         left_s = steps * step_s + count * self._longest_s
-        if tells:
+        if tells and steps >= 1:
             times = f"{count:.0f} validation{'s' * (count != 1)}"
             log.info("training: about %.0f steps of %.2g s, %s; and %s", steps, step_s, duration(steps * step_s), times)
         return left_s
