@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import torch
 from support.families import CODES, FAMILIES, SIDE
-from support.generate_calls import IDS, Evens, make, own_call
+from support.generate_calls import IDS, Evens, make, own_call, rows_of
 from transformers import GenerationConfig, LogitsProcessorList, MaxTimeCriteria, StoppingCriteriaList
 
 import lantern
@@ -195,6 +195,22 @@ def test_seeds_come_from_torch_or_a_generator(prepared):
     state = torch.get_rng_state()
     model.generate(**given)  # greedy
     assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("name", ["janus_pro", "emu3", "glm_image"])
+def test_a_drafters_window_gives_the_same_ids(prepared, name):
+    """With an untrained drafter, and a second call with a longer prompt. Catches positions of the first."""
+    model, given = prepared(name)
+    longer = {**given}
+    for key in {"input_ids", "inputs", "attention_mask"} & given.keys():
+        longer[key] = torch.cat([given[key][:, :1]] * 3 + [given[key][:, 1:]], 1)
+    if "prefix_allowed_tokens_fn" in given:
+        longer["prefix_allowed_tokens_fn"] = rows_of(FAMILIES[name].first, FAMILIES[name].row_end, IDS.shape[1] + 2)
+    own = [model.generate(**call) for call in (given, longer)]
+    lantern.accelerate(model, method="refined_jacobi", drafter="random")
+    for expected, call in zip(own, (given, longer), strict=True):
+        assert same(expected, model.generate(**call))
+        assert model.generate.statistics.drafter_forwards
 
 
 def test_restore_gives_everything_back_and_a_copy_is_not_accelerated(prepared):
