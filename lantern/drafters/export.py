@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import ModelCardData
 from torch import nn
 
 from lantern.drafters.eagle.kv_state import FeatureTarget
@@ -82,12 +83,9 @@ def write_sglang(checkpoint: str, target: Any, folder: str) -> Path:
     return save_weights(folder, *to_sglang(state, config, words, length))
 
 
+CARD_TAGS = ["speculative-decoding", "image-generation", "eagle"]
 CARD = """---
-library_name: lantern
-tags:
-- speculative-decoding
-- image-generation
-- eagle{base}
+{header}
 ---
 
 # A drafter for {model}
@@ -111,6 +109,7 @@ def model_card(
     run = weights.parents[is_training(weights)]  # a checkpoint lies in a folder of its own
     known = json.loads((run / PROVENANCE).read_text()) if (run / PROVENANCE).is_file() else {}
     is_hub_id = base is not None and bool(HUB_ID.fullmatch(base)) and not Path(base).expanduser().exists()
+    known_base = str(base).partition("@")[0] if is_hub_id else None
     commit = commit_of(base)
     exported = exported_step(weights)
     figures = {name.removeprefix("val/"): value for name, value in exported.get("figures", {}).items()}
@@ -120,7 +119,7 @@ def model_card(
     told = f"These weights are of step {exported.get('step')}. Its validation, on images that the target draws:"
     table = [told, "", "| figure | value |", "| --- | --- |", *lines]
     return CARD.format(
-        base=f"\nbase_model: {str(base).partition('@')[0]}" if is_hub_id else "",
+        header=ModelCardData(library_name="lantern", tags=CARD_TAGS, base_model=known_base).to_yaml(),
         target=f", of {base} at commit {commit}" if commit else "",
         model=model,
         target_hash=target_hash,

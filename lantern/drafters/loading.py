@@ -3,7 +3,8 @@ checkpoint of their training. Ours carry the hash of the target whose features t
 name no target, so that only sizes can be checked."""
 
 import logging
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Hashable
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -36,7 +37,6 @@ from lantern.runtime.files import is_file
 from lantern.sampling import Sampling
 from lantern.types import Target, TreePolicy
 
-SIZES = ("dim", "num_heads", "hidden_dim")  # of a network, in its config
 DRAFTER_FILES = (CONFIG_FILE, *FOLDER_FILES)
 LAYER_WIDTHS = 14  # parameters of a drafter / squared width, approximately: fc 2, attention 4, feed-forward 8
 EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
@@ -150,31 +150,28 @@ def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOI
     state, config = read_drafter(checkpoint)
     if is_parallel(state, config):
         raise CheckpointError(f"{checkpoint} is a parallel drafter; add drafter=parallel")
-    _check(state, config, checkpoint, target, remedy := _remedy(setting, EAGLE))
-    network = network_of(state, config, checkpoint)
-    _check_heads(network, checkpoint, target, remedy)
-    return network
+    return _fitting(EagleNetwork, state, config, checkpoint, target, setting, EAGLE)
 
 
 def load_parallel_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOINT) -> ParallelNetwork:
     """As load_network, for drafters of train.py drafter=parallel."""
-    state, config = read_drafter(checkpoint)
-    _check(state, config, checkpoint, target, remedy := _remedy(setting, PARALLEL))
-    network = _build(
-        ParallelNetwork,
-        {*SIZES, "levels", "row", "first"},
-        ("layers", "adds_layers"),
-        state,
-        config,
-        checkpoint,
-        PARALLEL,
-    )
-    _check_heads(network, checkpoint, target, remedy)
+    return _fitting(ParallelNetwork, *read_drafter(checkpoint), checkpoint, target, setting, PARALLEL)
+
+
+def _fitting(
+    kind: type[Network], state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, setting: str,
+    command: str,
+) -> Network:  # fmt: skip
+    """The network, if it is one for this target; command: trains such a drafter."""
+    remedy = f"give {setting}=<a drafter of this target>, or distil one with: {command}"
+    _check(state, config, checkpoint, target, remedy)
+    network = _build(kind, state, config, checkpoint, command)
+    width = network.fc.out_features // network.attention.num_heads
+    if isinstance(target, FeatureTarget) and width != (wanted := target.rotation.shape[-1]):
+        raise CheckpointError(
+            f"the drafter in {checkpoint} has heads of width {width}, this target's are {wanted} wide; {remedy}"
+        )
     return network
-
-
-def _remedy(setting: str, command: str) -> str:
-    return f"give {setting}=<a drafter of this target>, or distil one with: {command}"
 
 
 def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, remedy: str) -> None:
@@ -194,14 +191,6 @@ def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, targe
         log.info("%s names no target: its sizes fit this one, more cannot be checked", checkpoint)
 
 
-def _check_heads(network: EagleNetwork | ParallelNetwork, checkpoint: str | Path, target: Target, remedy: str) -> None:
-    width = network.fc.out_features // network.attention.num_heads
-    if isinstance(target, FeatureTarget) and width != (wanted := target.rotation.shape[-1]):
-        raise CheckpointError(
-            f"the drafter in {checkpoint} has heads of width {width}, this target's are {wanted} wide; {remedy}"
-        )
-
-
 def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
     """State dict and config in our names, from either layout or a checkpoint of a training."""
     if is_training(path := Path(checkpoint)):
@@ -212,16 +201,15 @@ def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
 
 def network_of(state: dict[str, Tensor], config: dict, checkpoint: str | Path) -> EagleNetwork:
     """The network of a state dict and config in our names."""
-    optional = ("eps", "embedding_rows", "layers", "adds_layers", "normed")
-    return _build(EagleNetwork, SIZES, optional, state, config, checkpoint, EAGLE)
+    return _build(EagleNetwork, state, config, checkpoint, EAGLE)
 
 
 def _build(
-    kind: type[Network], required: Collection[str], optional: Collection[str], state: dict[str, Tensor], config: dict,
-    checkpoint: str | Path, command: str,
-) -> Network:  # fmt: skip
-    """A network of the sizes in its config, with its weights; command: trains such a drafter."""
-    if missing := set(required) - config.keys():
-        raise CheckpointError(f"{checkpoint}/config.json lacks {', '.join(sorted(missing))}; distil it with: {command}")
-    sizes = {key: config[key] for key in (*required, *optional) if key in config}
+    kind: type[Network], state: dict[str, Tensor], config: dict, checkpoint: str | Path, command: str
+) -> Network:
+    """A network of the sizes in its config, with its weights."""
+    known = signature(kind).parameters.values()
+    if missing := [one.name for one in known if one.default is one.empty and one.name not in config]:
+        raise CheckpointError(f"{checkpoint}/config.json lacks {', '.join(missing)}; distil it with: {command}")
+    sizes = {one.name: config[one.name] for one in known if one.name in config}
     return load_described(kind, sizes, state, checkpoint, f"distil it again with: {command}")

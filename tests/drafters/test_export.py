@@ -22,7 +22,8 @@ def run(tmp_path):
     (tmp_path / "drafter").mkdir()
     (tmp_path / "drafter" / "config.json").write_text(json.dumps({"dim": 8, "target_hash": "abc123"}))
     (tmp_path / "provenance.json").write_text(json.dumps({"git": {"revision": "f00"}, "config": {}}))
-    (tmp_path / "metrics.csv").write_text("step,train/loss,val/alpha_1,val/length\n1,2.0,,\n2,,0.5,3.25\n3,1.0,,\n")
+    exported = {"weights": "drafter", "step": 2, "figures": {"val/alpha_1": 0.5, "val/length": 3.25}}
+    (tmp_path / "exported.json").write_text(json.dumps(exported))
     return tmp_path
 
 
@@ -43,14 +44,8 @@ def test_a_card_says_whose_drafter_it_is_how_good_and_how_to_use_it(run, monkeyp
         assert part in text
 
 
-def test_a_card_has_the_figures_of_an_earlier_start_that_left_nothing_to_train(run, monkeypatch):
-    (run / "metrics.csv").rename(run / "metrics-1.csv")
-    monkeypatch.chdir(run / "drafter")
-    assert "| alpha_1 | 0.5 |" in model_card("me/drafter", ".", "llamagen", [], "abc123")
-
-
 def test_a_card_of_a_drafter_without_its_run_has_no_figures(run):
-    (run / "metrics.csv").unlink()
+    (run / "exported.json").unlink()
     (run / "provenance.json").unlink()
     card = model_card("me/drafter", str(run / "drafter"), "llamagen", [], "abc123")
     assert "base_model" not in card

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -54,6 +55,13 @@ class FewRowsLinear(nn.Linear):
     """A linear layer that multiplies a few rows the other way round, W x^T: with MKL in float32 two rows, those of a
     guided image, take a quarter to half the time of x W^T; more than three rows, and bfloat16, do not."""
 
+    @classmethod
+    def of(cls, layer: nn.Linear) -> Self:
+        """One over the weights of another layer."""
+        made = cls(layer.in_features, layer.out_features, device="meta")
+        made.weight, made.bias = layer.weight, layer.bias
+        return made
+
     def forward(self, x: Tensor) -> Tensor:  # [..., I] -> [..., O]
         rows, weight = x.shape[:-1].numel(), self.weight
         if rows not in FEW or weight.dtype != torch.float32 or weight.device.type != "cpu":
@@ -73,9 +81,9 @@ def fuse_projections(layers: Sequence[nn.Module]) -> None:
                 fused = _Fused(projections)
                 for index, name in enumerate(names):
                     setattr(part, name, _Part(fused, index))
-        for module in layer.modules():
+        for name, module in list(layer.named_modules()):
             if type(module) is nn.Linear:
-                module.__class__ = FewRowsLinear  # as torch's parametrizations change a module's class
+                layer.set_submodule(name, FewRowsLinear.of(module))
 
 
 def _fits(projection: nn.Module | None) -> bool:
