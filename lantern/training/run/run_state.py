@@ -242,9 +242,7 @@ def is_finished(folder: Path, config: dict[str, Any]) -> bool:
     return True
 
 
-def _check_same(
-    folder: Path, config: dict[str, Any], weights: Mapping[str, str], what: str, going_on: str
-) -> None:  # fmt: skip
+def _check_same(folder: Path, config: dict[str, Any], weights: Mapping[str, str], what: str, going_on: str) -> None:
     """Refuses settings, weights, code or captions that differ from those of the run in this folder. what: the beginning
     of the error; going_on: the setting that resumes that run nevertheless."""
     if changed := _changed_settings(folder, config):
