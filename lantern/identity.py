@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from lantern.runtime.cores import usable_cores
-from lantern.runtime.files import replace_text
+from lantern.runtime.files import is_file, replace_text
 from lantern.runtime.hardware import vector_instructions
 from lantern.types import Target, reader_of
 
@@ -63,6 +63,12 @@ def files_hash(paths: Iterable[str | Path]) -> str:
                 yield from iter(partial(file.read, BLOCK), b"")
 
     return bytes_hash(blocks())
+
+
+def file_hash_of(name: object) -> str | None:
+    """The hash of the file that a text or path names; None where it names none."""
+    place = Path(name).expanduser() if isinstance(name, Path) or (isinstance(name, str) and name.strip()) else None
+    return files_hash([place]) if place is not None and is_file(place) else None
 
 
 def tensor_hash(tensor: Tensor) -> str:

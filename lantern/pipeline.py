@@ -1,21 +1,19 @@
 """A target with everything it takes to decode on it, described by the keys of a result row."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from inspect import signature
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from lantern.acceptance.exact import Exact
+from lantern.certificates import Guarantee, certified, certified_target, foreign_parts, is_ours
 from lantern.continuous.gaussian_ratio import GaussianRatio
 from lantern.continuous.gaussian_shared import GaussianShared
 from lantern.decoding import DecodingSetup, Step, first_rounds, generate, steps
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError, unknown_setting
-from lantern.identity import INT8, module_hash
-from lantern.runtime.files import read_object
+from lantern.identity import INT8
 from lantern.sampling import Sampling
 from lantern.types import (
     AcceptanceRule,
@@ -23,7 +21,6 @@ from lantern.types import (
     Generation,
     Round,
     Target,
-    TreeLabel,
     TreePolicy,
     Verification,
     abilities_of,
@@ -39,16 +36,6 @@ PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled", "windo
 OF_A_RULE = ("name", "verification", "lossless", "parameters", "judge")
 RULE_KEYS = ("k", "delta", "lam")  # parameters that have a column of their own in every row
 FILLED_IN = ("codebook", "rule", "sampling", "target", "tree")  # arguments of parts that are no settings
-LAW_FILE = ".law.json"  # suffix of a module's certificate: what lantern.check_law found about its classes
-ROUNDING = 1e-9  # of an enumerated law: more is a deviation
-
-
-class Law(NamedTuple):
-    """Whether the output law is the target's, and why a row says so."""
-
-    lossless: bool
-    reason: str
-    is_open: bool = False  # not yet shown either way
 
 
 class DrafterOverrides(NamedTuple):
@@ -84,30 +71,34 @@ class Pipeline(DecodingSetup):
         return replace(self.baseline(), target=self.target.configured(self.sampling.cfg_scale, True))
 
     @cached_property
-    def law(self) -> Law:
-        """Combinations of Lantern's own parts are lossless if its tests cover them, other combinations if a certificate
-        says so. The reference is the target as loaded, even with rounded weights."""
-        law, is_rounded = self._law(), self.target.weights_hash.endswith(INT8)
-        return law._replace(reason=f"{law.reason}; the target has weights in int8") if is_rounded else law
+    def guarantee(self) -> Guarantee:
+        """Combinations of Lantern's own parts are lossless if its tests cover them, other combinations if certificates
+        say so. The reference is the target as loaded, even with rounded weights."""
+        found, is_rounded = self._guarantee(), self.target.weights_hash.endswith(INT8)
+        return found._replace(reason=f"{found.reason}; the target has weights in int8") if is_rounded else found
 
-    def _law(self) -> Law:
+    def _guarantee(self) -> Guarantee:
         rule, verification, drafter = self.rule, self.verification, self.drafter
         if not rule.lossless:
             settings = ", ".join(f"acceptance.{name}={value}" for name, value in rule.parameters.items())
-            return Law(False, f"{settings or f'acceptance={rule.name}'} changes the law")
+            return Guarantee(False, f"{settings or f'acceptance={rule.name}'} changes the law")
         if lossy := [part.name for part in (verification, drafter) if not getattr(part, "lossless", True)]:
-            return Law(False, f"{' and '.join(lossy)} changes the law")
+            return Guarantee(False, f"{' and '.join(lossy)} changes the law")
+        if drafter.num_nodes > 1 and not is_ours(self.target):
+            of_target = certified_target(self.target)
+            if not of_target.lossless:
+                return of_target
         parts = {"rule": rule, "verification": verification, "tree": drafter.tree, "drafter": drafter}
-        if any(is_foreign(part) for part in parts.values()):
-            return certified_law(parts, self.sampling.is_greedy)
+        if foreign_parts(parts):
+            return certified(parts, self.sampling.is_greedy)
         is_proven = type(verification) in PROVEN_VERIFICATIONS and drafter.tree.kind in PROVEN_TREES
         shown = "proven by Lantern's tests" if is_proven else "no test of Lantern's shows that the law is kept"
-        return Law(is_proven, f"{rule.name} rule, {verification.name} on {drafter.tree.kind}: {shown}")
+        return Guarantee(is_proven, f"{rule.name} rule, {verification.name} on {drafter.tree.kind}: {shown}")
 
     @property
     def lossless(self) -> bool:
         """Whether the output law is the target's."""
-        return self.law.lossless
+        return self.guarantee.lossless
 
     def describe(self) -> dict[str, object]:
         """The setting's entries of a result row (model … cfg_scale), then the rule's other parameters under their names
@@ -187,82 +178,6 @@ def check_skip(pipeline: Pipeline) -> None:
             f"acceptance.skip={skip} leaves nothing to judge of what {pipeline.drafter.name} drafts, {depth} tokens "
             f"deep; give {depth - 1} at most"
         )
-
-
-def is_foreign(part: object) -> bool:
-    """Whether a part's class is defined outside Lantern. Its name or kind cannot tell: any class may use them."""
-    return type(part).__module__.split(".")[0] != "lantern"
-
-
-def part_record(role: str, part: object) -> dict[str, object]:
-    """A certificate's record of a part that is not Lantern's: its class, a hash of its code and of the user's modules
-    that it imports, and, for rules and verifications, its settings. Trees and drafters are checked at small sizes, and
-    the result is taken to hold at every size."""
-    source = source_of(part)
-    held = vars(part) if role in ("rule", "verification") and hasattr(part, "__dict__") else {}
-    settings = {name: _plain(value) for name, value in held.items() if name != "head_s"}  # a clock
-    code = module_hash(type(part).__module__, source) if source else None
-    return {"class": class_name(part), "code": code, "settings": settings}
-
-
-def class_name(part: object) -> str:
-    """The file's name and the class's. A module's own name would be __main__ when it is run as a program."""
-    source = source_of(part)
-    return f"{source.stem if source else type(part).__module__}.{type(part).__qualname__}"
-
-
-def source_of(part: object) -> Path | None:
-    """The file of a part's class; None for a class typed into an interpreter."""
-    file = getattr(sys.modules.get(type(part).__module__), "__file__", None)
-    return Path(file) if file and Path(file).is_file() else None
-
-
-def _plain(value: object) -> object:
-    """JSON of a setting: numbers, texts and collections of them; of anything else its class."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else type(value).__qualname__
-
-
-def labels_of(parts: Mapping[str, Any], is_greedy: bool) -> dict[str, object]:
-    """Labels of a combination of parts: the names of rule and verification, and the tree's kind. Drafters get no label:
-    Lantern's differ only in their laws."""
-    names = {"rule": parts["rule"].name, "verification": parts["verification"].name, "tree": parts["tree"].kind}
-    return {**names, "is_greedy": is_greedy}
-
-
-def certified_law(parts: Mapping[str, Any], is_greedy: bool) -> Law:
-    """The law of this combination according to a certificate beside the file of a part that is not Lantern's. It must
-    cover all such parts together: parts that keep the law one by one may still break it in combination."""
-    foreign = {role: part for role, part in parts.items() if is_foreign(part)}
-    records = {role: part_record(role, part) for role, part in foreign.items()}
-    free = {*foreign, *(["tree"] if "drafter" in foreign and isinstance(parts["tree"], TreeLabel) else [])}  # a name
-    own = {role: label for role, label in labels_of(parts, is_greedy).items() if role not in free}
-    reason = f"no certificate for {' with '.join(str(record['class']) for record in records.values())}"
-    for source in filter(None, dict.fromkeys(map(source_of, foreign.values()))):
-        file = source.with_suffix(LAW_FILE)
-        for held in read_object(file).values():
-            if _of_each(held["parts"], "class") != _of_each(records, "class"):
-                continue
-            found = [result for result in held["results"] if own.items() <= result.items()]
-            changed = [key for key in ("code", "settings") if _of_each(held["parts"], key) != _of_each(records, key)]
-            if changed:
-                reason = f"{file.name} is of other {changed[0]}"
-            elif not found:
-                reason = f"{file.name} does not cover {', '.join(f'{role}={label}' for role, label in own.items())}"
-            else:
-                worst, cases = max(result["deviation"] for result in found), sum(result["cases"] for result in found)
-                ways = ", ".join(dict.fromkeys(way for result in found for way in result["ways"]))
-                says = f"{worst:.1g} from the target's law over {cases} cases {ways}"
-                return Law(worst <= ROUNDING, f"{file.name}: {says}")
-    call = f"lantern.check_law({', '.join(f'{role}=...' for role in foreign)})"
-    return Law(False, f"{reason}; run {call}", is_open=True)
-
-
-def _of_each(records: Mapping[str, Mapping[str, object]], key: str) -> dict[str, object]:
-    return {role: record[key] for role, record in records.items()}
 
 
 def missing_arguments(part: object) -> set[str]:

@@ -203,7 +203,10 @@ EXPECTED = {
         "verification": "refuse", "tokens_per_step": 1.0, "drafter": "eagle", "lossless": False,
         "law": "no certificate for my_parts.Refuse; run lantern.check_law(verification=...)",
     },
-    START: {"drafter": "jacobi", "drafter.start": "zero", "verification": "ratio", "lossless": True},
+    START: {
+        "drafter": "jacobi", "drafter.start": "zero", "verification": "ratio", "lossless": False,
+        "law": "no certificate for my_parts.Zero; run lantern.check_law(start=...)",
+    },
     LOOP: {"drafter": "own_loop", "tokens_per_step": 1.0, "lossless": False},
 }  # fmt: skip
 SMALL = ["speed.num_prompts=1", "quality.num_images=0", "output_tv.num_positions=0", "tracking.mode=disabled"]

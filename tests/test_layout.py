@@ -19,6 +19,7 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "figures",
     "runtime",
     "identity",
+    "certificates",
     "acceptance",
     "trees",
     "data",

@@ -103,8 +103,8 @@ class Evaluation:
         values |= self._judge(images, plain_images)
         warnings = speed.speed_warnings(values)
         warnings += [warning for metric in self._judges for warning in metric.warnings(batch.prompts)]
-        values["law"] = pipeline.law.reason
-        warnings += [pipeline.law.reason] if pipeline.law.is_open else []
+        values["law"] = pipeline.guarantee.reason
+        warnings += [pipeline.guarantee.reason] if pipeline.guarantee.is_open else []
         values["warnings"] = WARNING_BREAK.join(warnings) or None
         values = side.row_keys | values | dict(side.notes)
         row = fixed_part(values) | values

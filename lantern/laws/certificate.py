@@ -1,37 +1,43 @@
-"""lantern.check_law tests whether a rule, verification, tree or drafter keeps the target's law. It enumerates every
-draw of every round on small tables; parts that pick tokens by Lantern's shared noise must give those of plain decoding.
-The result is written to a certificate beside the file of the part's class; pipelines and rows cite it."""
+"""lantern.check_law tests whether a part keeps the target's law. It enumerates every draw of every round on small
+tables, counts images of many codes, and compares token by token what picks by Lantern's shared noise. The result is
+written to a certificate beside the file of the part's class; pipelines and rows cite it."""
 
 import inspect
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from lantern.acceptance.exact import Exact
+from lantern.certificates import (
+    LAW_FILE,
+    ROUNDING,
+    NoDescriptionError,
+    Record,
+    class_name,
+    foreign_parts,
+    labels_of,
+    record_of,
+    settings_of,
+    shape_of,
+    source_of,
+)
 from lantern.decoding import DecodingSetup
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
+from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.identity import code_hash, digest
 from lantern.laws.enumeration import NoLawError, OtherNoiseError, law_of_images
-from lantern.laws.tables import TableDrafter, TableTarget, many_images, p_value, sequence_law
-from lantern.pipeline import (
-    LAW_FILE,
-    ROUNDING,
-    bind_missing,
-    class_name,
-    is_foreign,
-    labels_of,
-    missing_arguments,
-    part_record,
-    source_of,
-)
+from lantern.laws.passes import pass_deviation
+from lantern.laws.tables import LongTarget, TableDrafter, TableTarget, many_images, p_value, sequence_law
+from lantern.pipeline import bind_missing, missing_arguments
 from lantern.runtime.files import read_object, replace_text
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
@@ -39,7 +45,7 @@ from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
-from lantern.types import AcceptanceRule, Drafter, TreePolicy, Verification
+from lantern.types import AcceptanceRule, Drafter, Target, TreePolicy, Verification
 from lantern.verification import Ratio, SharedNoise, choose_shared_noise
 from lantern.verification.block import Block
 
@@ -52,15 +58,28 @@ TREES = (
     partial(AdaptiveTree, total=4, depth=2, width=2, start=1),
     partial(SampledTree, total=3, depth=2, width=2, beam=1, price=0.12),
 )
-SAMPLINGS = (
+LONG_SIZES = ((40, 6),)  # too many to enumerate: images are counted
+APART = (0.3, 1.0)  # the laws of their drafts: long drafts are accepted, late siblings judged
+BINS = 10
+LONG_TREES = (
+    partial(chain, 4),
+    partial(StaticTree, [[0], [1], [2], [0, 0], [0, 1], [0, 0, 0], [0, 0, 0, 0]]),
+    partial(Eagle2Tree, total=10, depth=4, width=3),
+    partial(DDDTree, total=10, depth=4, width=3, tau=-3.0, checks=[2]),
+    partial(AdaptiveTree, total=10, depth=4, width=3, start=4),
+    partial(SampledTree, total=10, depth=4, width=3, beam=3, price=0.02),
+)
+SAMPLINGS = (  # what a rule forgets is found out by one of them alone
     Sampling(),
-    Sampling(temperature=0.7, cfg_scale=1.0),
-    Sampling(temperature=0.7, top_k=2),
+    Sampling(temperature=0.7),
+    Sampling(top_k=2),
+    Sampling(top_p=0.75, cfg_scale=1.0),
     Sampling(temperature=1.5, top_p=0.75),
     Sampling(temperature=0),
 )
 COMPARED, COUNTED = 200, 4_000  # images
 UNLIKELY = 1e-6  # p-value below which counts deviate from the law
+SURE = 4.9  # standard deviations of that
 
 
 @dataclass
@@ -71,12 +90,18 @@ class Result:
     worst: str = ""
     cases: int = 0
     ways: list[str] = field(default_factory=list)
+    samplings: list[str] = field(default_factory=list)
 
-    def add(self, deviation: float, way: str, case: str) -> None:
-        if deviation >= self.deviation:
-            self.deviation, self.worst = deviation, case
-        self.cases += 1
-        self.ways += [way] if way not in self.ways else []
+    def add(self, deviation: float, way: str, case: str, sampling: str) -> None:
+        self.merge(Result(deviation, case, 1, [way], [sampling]))
+
+    def merge(self, other: "Result") -> None:
+        """A failure stays."""
+        if other.deviation >= self.deviation:
+            self.deviation, self.worst = other.deviation, other.worst
+        self.cases += other.cases
+        self.ways = [*dict.fromkeys([*self.ways, *other.ways])]
+        self.samplings = [*dict.fromkeys([*self.samplings, *other.samplings])]
 
 
 @dataclass(frozen=True)
@@ -95,66 +120,134 @@ class Certificate:
         return max(result.deviation for result in self.results.values())
 
 
+class _Check:
+    """The results by labels and shape, and, by role, the settings of foreign parts before and after each use."""
+
+    def __init__(self) -> None:
+        self.results: dict[tuple, Result] = {}
+        self.refused: dict[tuple, str] = {}
+        self.foreign: dict[str, Any] = {}
+        self.states: dict[str, list[Record]] = {}
+
+    def add(self, setup: DecodingSetup) -> None:
+        parts = _parts(setup)
+        depth, width = shape_of(setup.drafter)
+        labels = (*labels_of(parts, setup.sampling.is_greedy).items(), ("depth", depth), ("width", width))
+        coins = self.results.get(tuple((name, False if name == "is_greedy" else label) for name, label in labels))
+        if setup.sampling.is_greedy and coins and not any(way.startswith("compared") for way in coins.ways):
+            return  # greedy decoding tosses none
+        self._note(parts)
+        try:
+            deviation, way = _deviation(setup, counts=labels not in self.results)
+        except LanternError as error:  # of parts that do not go together
+            self.refused[labels] = str(error)
+            return
+        self._note(parts)
+        self.results.setdefault(labels, Result()).add(deviation, way, _case(setup), _told(setup.sampling))
+
+    def _note(self, parts: Mapping[str, Any]) -> None:
+        self.foreign = foreign_parts(parts)
+        for role, part in self.foreign.items():
+            try:
+                self.states.setdefault(role, []).append(settings_of(part))
+            except NoDescriptionError as error:
+                raise LanternError(f"{class_name(part)} has a setting that no certificate can hold: {error}") from error
+
+
 def check_law(
     rule: AcceptanceRule | Any | None = None, verification: Verification | Any | None = None,
-    tree: TreePolicy | Any | None = None, drafter: Drafter | Any | None = None,
+    tree: TreePolicy | Any | None = None, drafter: Drafter | Any | None = None, start: Any | None = None,
+    redraw: Any | None = None, target: Any | None = None, prompt: str = "a",
 ) -> Certificate:  # fmt: skip
     """A part is an object, or a class or partial that gets the `codebook`, `target`, `sampling`, `rule` or `tree` it
     lacks. The tables have 3 and 4 codes: a tree may have at most 3 children per node, and a rule that reads the
     codebook is given as a partial. For roles left out, Lantern's own parts are used: the exact rule, each verification,
-    each kind of tree. A verification is enumerated if its only noise is noise.accepts, once a node, and noise.draw."""
+    each kind of tree. A verification is enumerated if its only noise is noise.accepts, once a node, and noise.draw.
+    start, redraw: of a Jacobi window. A target is checked by itself: its passes over trees behind a prompt must be
+    those over single tokens."""
     given = {"rule": rule, "verification": verification, "tree": tree, "drafter": drafter}
+    given |= {"start": start, "redraw": redraw, "target": target}
     given = {role: part for role, part in given.items() if part is not None}
     if named := [f"{role}={part}" for role, part in given.items() if isinstance(part, str)]:
         raise LanternError(f"{named[0]} is a name; give the part itself, its class or a partial")
-    results: dict[tuple, Result] = {}
-    refused: dict[tuple, str] = {}
-    parts: dict[str, Any] = {}
+    if "target" in given:
+        if len(given) > 1:
+            raise LanternError("a target is checked by itself; leave the other parts out")
+        return _check_target(target, prompt)
+    check = _Check()
     for sampling in SAMPLINGS:
-        for sizes in SIZES:
-            for setup in _setups(given, sampling, *sizes):
-                parts = _parts(setup)
-                labels = tuple(labels_of(parts, sampling.is_greedy).items())
-                enumerated = results.get((*labels[:-1], ("is_greedy", False)))
-                if sampling.is_greedy and enumerated and "enumerated" in enumerated.ways:
-                    continue  # coins: greedy decoding has none
-                try:
-                    deviation, way = _deviation(setup, counts=labels not in results)
-                except LanternError as error:  # of parts that do not go together
-                    refused[labels] = str(error)
-                    continue
-                results.setdefault(labels, Result()).add(deviation, way, _case(setup))
-    if not results:
-        raise LanternError(f"no combination of these parts could be checked: {next(iter(refused.values()))}")
-    _print_results(results)
-    _print_refused({labels: why for labels, why in refused.items() if labels not in results})
-    foreign = {role: part for role, part in parts.items() if is_foreign(part)}
-    found = Certificate({_name(labels): result for labels, result in results.items()}, _write(foreign, results))
-    _print_verdict(found, foreign)
-    return found
+        for codes, tokens in SIZES if sampling == SAMPLINGS[0] else SIZES[:1]:
+            for setup in _setups(given, TableTarget(codes, tokens, sampling.cfg_scale), sampling, TREES):
+                check.add(setup)
+    for (codes, tokens), apart in product(LONG_SIZES, APART):
+        target = LongTarget(codes, tokens, Sampling().cfg_scale, apart=apart)
+        for setup in _setups(given, target, Sampling(), LONG_TREES):
+            check.add(setup)
+    if not check.results:
+        raise LanternError(f"no combination of these parts could be checked: {next(iter(check.refused.values()))}")
+    _print_results(check.results)
+    _print_refused({labels: why for labels, why in check.refused.items() if labels not in check.results})
+    listed = [{**dict(labels), **asdict(result)} for labels, result in check.results.items()]
+    return _certify(check.foreign, check.states, listed)
 
 
-def _setups(given: Mapping[str, Any], sampling: Sampling, codes: int, tokens: int) -> Iterator[DecodingSetup]:
-    target = TableTarget(codes, tokens, sampling.cfg_scale)
+def _check_target(target: Target, prompt: str) -> Certificate:
+    states = [settings_of(target)]
+    deviation, way = pass_deviation(target, prompt)
+    states.append(settings_of(target))
+    target.release()
+    result = Result(deviation, prompt, 1, [way])
+    return _certify({"target": target}, {"target": states}, [asdict(result) | {"depth": 3, "width": 2}])
+
+
+def _certify(foreign: Mapping[str, Any], states: Mapping[str, list[Record]], results: list[Record]) -> Certificate:
+    """Writes and tells what was found."""
+    records = {role: record_of(part, states[role], role) for role, part in foreign.items()}
+    by_name: dict[str, Result] = {}
+    for found in results:
+        own = Result(**{name: found[name] for name in Result.__dataclass_fields__})
+        by_name.setdefault(_name(found), Result()).merge(own)
+    certificate = Certificate(by_name, _write(foreign, records, results))
+    _print_verdict(certificate, foreign)
+    return certificate
+
+
+def _setups(
+    given: Mapping[str, Any], target: TableTarget, sampling: Sampling, trees: Sequence[Any]
+) -> Iterator[DecodingSetup]:
     rule = _made(given.get("rule", Exact), codebook=target.codebook)
     own = (Ratio(), choose_shared_noise(rule), Block())
     for verification in [given["verification"]] if "verification" in given else own:
         verifier = _made(verification, rule=rule, sampling=sampling, target=target)
-        for drafter in _drafters(given, target, sampling):
+        for drafter in _drafters(given, target, sampling, trees):
             yield DecodingSetup(target, drafter, verifier, rule, sampling)
 
 
-def _drafters(given: Mapping[str, Any], target: TableTarget, sampling: Sampling) -> Iterator[Drafter]:
+def _drafters(
+    given: Mapping[str, Any], target: TableTarget, sampling: Sampling, trees: Sequence[Any]
+) -> Iterator[Drafter]:
+    length = 2 if trees is TREES else 4
+    windows = [partial(Jacobi, length=length), partial(ProactiveJacobi, length=length, levels=1, width=2)]
+    held = {"start": _object(given.get("start", Nearest)), "redraw": _object(given.get("redraw", redraw_coupled))}
+    if given.keys() & {"start", "redraw"}:
+        for window in [_recipe(given["drafter"])] if "drafter" in given else windows:
+            yield _made(window, target=target, sampling=sampling, **held)
+        return
     drafter = _recipe(given.get("drafter", TableDrafter))
     takes_tree = "tree" in missing_arguments(drafter)
-    for tree in [given["tree"]] if "tree" in given else TREES if takes_tree else [None]:
+    for tree in [given["tree"]] if "tree" in given else trees if takes_tree else [None]:
         made = _made(tree)
         if getattr(made, "width", 0) > min(codes for codes, _ in SIZES):
             raise LanternError(f"the tree has {made.width} children a node, the tables 3 codes; give it 3 at most")
         yield _made(drafter, target=target, sampling=sampling, tree=made)
     if not given.keys() & {"tree", "drafter"}:
         yield NoDrafter()
-        yield Jacobi(target, 2, Nearest(), redraw_coupled, sampling)
+        yield _made(windows[0], target=target, sampling=sampling, **held)
+
+
+def _object(part: Any) -> Any:
+    """A start or redraw: a class is called, a function is the part itself."""
+    return part() if isinstance(part.func if isinstance(part, partial) else part, type) else part
 
 
 def _recipe(part: Any) -> Any:
@@ -175,7 +268,8 @@ def _deviation(setup: DecodingSetup, counts: bool) -> tuple[float, str]:
     checked by counting images decoded with its real noise."""
     target, sampling = setup.target, setup.sampling
     parts = target, setup.drafter, setup.verification
-    if not sampling.is_greedy:
+    is_long = isinstance(target, LongTarget)
+    if not sampling.is_greedy and not is_long:
         try:
             law = law_of_images(*parts, setup.rule, sampling)
             off = (law - sequence_law(target, sampling)).abs().max().nan_to_num(1.0)
@@ -187,47 +281,92 @@ def _deviation(setup: DecodingSetup, counts: bool) -> tuple[float, str]:
     tokens = many_images(*parts, sampling, setup.rule, COMPARED)
     differing = tokens != many_images(target, NoDrafter(), SharedNoise(), sampling, count=COMPARED)
     if sampling.is_greedy or not bool(differing.any()):
-        return float(differing.double().mean()), "compared token by token"
-    _, distance = _counted(setup)
+        unseen = f"up to {3 / COMPARED:.2g} of images could differ unseen"
+        return float(differing.double().mean()), f"compared token by token over {COMPARED} images ({unseen})"
+    deviation, distance = _counted(setup)
+    if is_long:
+        unseen = f"a share off by under {SURE / 2 / COUNTED**0.5:.1g} could be unseen"
+        return deviation, f"counted in {COUNTED} images of {target.vocab_size} codes ({unseen})"
     return distance, f"counted in {COUNTED} images, no proof"
 
 
 def _counted(setup: DecodingSetup) -> tuple[float, float]:
     """The distance between many images' frequencies and the law: 0 if chance explains it, then the same as measured."""
     images = many_images(setup.target, setup.drafter, setup.verification, setup.sampling, setup.rule, COUNTED)
-    law = sequence_law(setup.target, setup.sampling)
-    shares = torch.zeros_like(law).index_put(tuple(images.T), torch.tensor(1 / COUNTED, dtype=law.dtype), True)
-    distance = float((shares - law).abs().max())
-    return (distance if p_value(images, law) < UNLIKELY else 0.0), distance
+    found = []
+    for tokens, law in _observed(setup, images):
+        each = torch.tensor(1 / len(tokens), dtype=law.dtype)
+        shares = torch.zeros_like(law).index_put(tuple(tokens.T), each, True)
+        found.append((p_value(tokens, law), float((shares - law).abs().max())))
+    least, distance = min(value for value, _ in found) * len(found), max(distance for _, distance in found)
+    return (distance if least < UNLIKELY else 0.0), distance
 
 
-def _name(labels: tuple) -> str:
-    known = dict(labels)
-    greedy = ", temperature 0" if known["is_greedy"] else ""
-    return f"{known['rule']} rule, {known['verification']} on {known['tree']}{greedy}"
+def _observed(setup: DecodingSetup, images: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """What is counted of images [B, L], and its law: whole images of few codes; of many codes each token and, over all
+    places, the rank of a token in its law and how far a draft's law would favour it, given the token before."""
+    target, sampling = setup.target, setup.sampling
+    if not isinstance(target, LongTarget):
+        yield images, sequence_law(target, sampling)
+        return
+    laws, count = target.pair_laws(sampling), target.num_tokens - 1
+    for place, pairs in enumerate(laws):
+        yield images[:, place + 1, None], pairs.sum(0)
+    given = sum(laws) / count  # [V, V]
+    favour = target.another(1).pair_laws(sampling)[0] / laws[0]
+    favour = favour / favour.mean(1, keepdim=True)
+    edges = torch.quantile(favour.flatten(), torch.linspace(0, 1, BINS + 1, dtype=favour.dtype)[1:-1])
+    for bins in (given.argsort(1, descending=True).argsort(1), torch.bucketize(favour, edges)):
+        found = bins[images[:, :-1], images[:, 1:]].flatten()
+        yield found[:, None], torch.zeros_like(given[0]).index_add(0, bins.flatten(), given.flatten())
+
+
+def _name(labels: Record) -> str:
+    if "rule" not in labels:
+        return "tree passes"
+    greedy = ", temperature 0" if labels["is_greedy"] else ""
+    return f"{labels['rule']} rule, {labels['verification']} on {labels['tree']}{greedy}"
+
+
+def _told(sampling: Sampling) -> str:
+    cuts = [f"{name} {getattr(sampling, name)}" for name in ("top_k", "top_p") if getattr(sampling, name) not in (0, 1)]
+    return " ".join([f"temperature {sampling.temperature:g} guidance {sampling.cfg_scale:g}", *cuts])
 
 
 def _case(setup: DecodingSetup) -> str:
-    sampling = setup.sampling
-    cuts = [f"{name} {getattr(sampling, name)}" for name in ("top_k", "top_p") if getattr(sampling, name) not in (0, 1)]
-    settings = [f"temperature {sampling.temperature}", f"guidance {sampling.cfg_scale}", *cuts]
-    return ", ".join([f"{setup.target.vocab_size} codes", *settings])
+    return f"{setup.target.vocab_size} codes, {_told(setup.sampling)}"
 
 
-def _write(foreign: Mapping[str, Any], results: Mapping[tuple, Result]) -> Path | None:
-    """Adds the certificate to the file beside the first part's, in the place of an earlier one of the same parts and
-    settings."""
+def _write(foreign: Mapping[str, Any], parts: Mapping[str, Record], results: list[Record]) -> Path | None:
+    """Adds the certificate to the file beside the first part's. Results of the same parts, settings and code are
+    merged: what was found to be lossy stays so."""
     if not foreign:
         return None
     source = source_of(next(iter(foreign.values())))
     if source is None:
         raise LanternError(f"{class_name(next(iter(foreign.values())))} is in no file; save its class in one")
-    path, parts = source.with_suffix(LAW_FILE), {role: part_record(role, part) for role, part in foreign.items()}
-    key = digest([[record["class"], record["settings"]] for record in parts.values()])
-    listed = [{**dict(labels), **vars(result)} for labels, result in results.items()]
-    record = {"parts": parts, "results": listed, "code": code_hash(), "torch": torch.__version__}
-    replace_text(path, json.dumps(read_object(path) | {key: record}, indent=2) + "\n")
+    path = source.with_suffix(LAW_FILE)
+    record = {"parts": parts, "results": results, "code": code_hash(), "torch": torch.__version__}
+    key, kept = digest([[one["class"], one["settings"]] for one in parts.values()]), read_object(path)
+    before = kept.get(key)
+    if before and _versions(before) == _versions(record):
+        record["results"] = _merged([*before["results"], *results])
+    replace_text(path, json.dumps(kept | {key: record}, indent=2) + "\n")
     return path
+
+
+def _versions(record: Record) -> list[object]:
+    return [record["code"], record["torch"], *(one["code"] for one in record["parts"].values())]
+
+
+def _merged(results: Iterable[Record]) -> list[Record]:
+    """The worst result of each case."""
+    worst: dict[str, Record] = {}
+    for found in results:
+        case = digest({name: label for name, label in found.items() if name not in Result.__dataclass_fields__})
+        if case not in worst or found["deviation"] >= worst[case]["deviation"]:
+            worst[case] = found
+    return [*worst.values()]
 
 
 def _print_results(results: Mapping[tuple, Result]) -> None:
@@ -263,5 +402,6 @@ def _print_verdict(found: Certificate, foreign: Mapping[str, Any]) -> None:
     written = f"; written: {found.path}" if found.path else ""
     says = f"NOT lossless in {len(lost)} of {len(found.results)} combinations" if lost else "lossless"
     print(f"{names}: {says}, {found.deviation:.1g} from the target's law at most{written}")
-    if not lost and "rule" in foreign and not foreign["rule"].lossless:
-        print(f"rows call it lossy all the same, as {class_name(foreign['rule'])}.lossless is false")
+    for role in {"rule", "redraw"} & foreign.keys():
+        if not lost and not getattr(foreign[role], "lossless", False):
+            print(f"rows call it lossy all the same: {class_name(foreign[role])} has no lossless = True")

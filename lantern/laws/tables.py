@@ -39,6 +39,10 @@ class TableTarget:
         target.cfg_scale, target.guidance = cfg_scale, 1 if cfg_scale == 1 else 2
         return target
 
+    def another(self, seed: int) -> "TableTarget":
+        """A target of the same sizes with other laws."""
+        return TableTarget(self.vocab_size, self.num_tokens, self.cfg_scale, seed)
+
     def forward(self, paths: Tensor) -> Forward:  # [B, N]
         features = self.table[: self.guidance, paths.clamp(max=self.table.shape[1] - 1)].transpose(0, 1)
         return Forward(self.head(self.guide(features)), features)
@@ -84,6 +88,39 @@ class TableTarget:
         return features
 
 
+class LongTarget(TableTarget):
+    """A law depends on the token before it alone, so that images may be long and codes many. Every code has a near one
+    in the codebook."""
+
+    def __init__(
+        self, vocab_size: int, num_tokens: int, cfg_scale: float, seed: int = 0, apart: float = 0.3
+    ) -> None:  # fmt: skip
+        """apart: of the drafts' laws. Small, long drafts are accepted; at 1, late siblings are judged."""
+        super().__init__(vocab_size, 2, cfg_scale, seed)  # a row for each token before
+        self.apart = apart
+        self.num_tokens, self.grid = num_tokens, (1, num_tokens)
+        near = self.codebook[: vocab_size // 2]
+        self.codebook = torch.cat([near, near + 0.01])
+
+    def another(self, seed: int) -> "LongTarget":
+        target, other = copy(self), LongTarget(self.vocab_size, self.num_tokens, self.cfg_scale, seed)
+        target.table = self.table + self.apart * other.table
+        return target
+
+    def child(self, paths: Tensor, tokens: Tensor) -> Tensor:
+        return tokens + 1
+
+    def pair_laws(self, sampling: Sampling) -> list[Tensor]:
+        """The joint laws [V, V] of an image's neighbouring tokens."""
+        rows = torch.arange(self.vocab_size + 1)[None]
+        laws = sampling.law(self.forward(rows).logits)[0]  # [V + 1, V]
+        first, found = laws[0], []
+        for _ in range(self.num_tokens - 1):
+            found.append(first[:, None] * laws[1:])
+            first = found[-1].sum(0)
+        return found
+
+
 class TableDrafter:
     """Implements lantern.types.Drafter: q is the law of another table with the target's guidance and sampling."""
 
@@ -91,7 +128,7 @@ class TableDrafter:
     forwards, forward_s = 0, 0.0
 
     def __init__(self, target: TableTarget, tree: TreePolicy, sampling: Sampling, seed: int = 1) -> None:
-        self.model = TableTarget(target.vocab_size, target.num_tokens, target.cfg_scale, seed)
+        self.model = target.another(seed)
         self.tree, self.sampling = tree, sampling
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
         self._stateful = [tree] if isinstance(tree, StatefulTreePolicy) else []

@@ -101,7 +101,7 @@ def test_synthetic_rates_give_the_tokens_per_step_that_they_state():
     def per_step(tree, rates):
         pipeline = Pipeline(target, tiny_eagle(target, tree, sampling), Ratio(), Synthetic(rates), sampling)
         assert not pipeline.lossless
-        assert "acceptance.rates=" in pipeline.law.reason
+        assert "acceptance.rates=" in pipeline.guarantee.reason
         rounds = pipeline.first_rounds(PROMPTS[:1] * 2000, range(2000), 1)
         return 1 + sum(rounds[0].accepted) / 2000
 

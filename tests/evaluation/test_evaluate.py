@@ -28,7 +28,7 @@ from lantern.evaluation.rows import (
 )
 from lantern.metrics.differences import Diversity, ImageDifference
 from lantern.metrics.fidelity import Fidelity
-from lantern.pipeline import Law, Pipeline
+from lantern.pipeline import Guarantee, Pipeline
 from lantern.reporting.publish import write_measurements
 from lantern.sampling import Sampling
 from lantern.verification import SharedNoise
@@ -59,7 +59,7 @@ def test_a_row_says_why_it_is_lossless_or_not_and_warns_where_nothing_shows_it(t
     """Catches a reason that only the program knows, and a user who is not told what to call."""
 
     class Unknown(FakePipeline):
-        law = Law(False, "no certificate", is_open=True)
+        guarantee = Guarantee(False, "no certificate", is_open=True)
 
     baseline, method = evaluation(tmp_path, 1, 0).run(Unknown())
     assert (baseline.row["law"], method.row["law"]) == ("of a fake", "no certificate")

@@ -85,7 +85,7 @@ def test_a_window_is_lossless_with_respect_to_it_and_rows_say_so(pair, tmp_path)
     assert "int8" in plain["law"]
     assert "int8" in method["law"]
     assert rounded.target.weights_hash != whole.target.weights_hash
-    assert "int8" not in pipeline_of(whole, "drafter=jacobi").law.reason
+    assert "int8" not in pipeline_of(whole, "drafter=jacobi").guarantee.reason
 
 
 def test_a_drafter_of_the_whole_model_drafts_for_the_rounded_one_and_for_no_other(pair, tmp_path):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lantern.engine.graphs import EagerPasses
-from lantern.pipeline import Law
+from lantern.pipeline import Guarantee
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Generation, Round, TreeTopology, Verdict
 
@@ -87,8 +87,8 @@ class FakePipeline:
         return replace(self.baseline(), latency_s=0.8, target=target)
 
     @property
-    def law(self) -> Law:
-        return Law(self.drafter == "none", "of a fake")
+    def guarantee(self) -> Guarantee:
+        return Guarantee(self.drafter == "none", "of a fake")
 
     @property
     def is_baseline(self) -> bool:

@@ -6,6 +6,7 @@ else it is drawn from norm(max(p' - p, 0)). Under shared noise it is argmax(log 
 import torch
 from torch import Tensor
 
+from lantern.certificates import is_ours
 from lantern.drafters.jacobi.window import KIND, Guess, Redraw, RedrawingProposals, Start, Window
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
@@ -25,7 +26,7 @@ class Jacobi(Window):
         super().__init__(length, target, start, redraw, sampling)
         self.name, self.tree = name, TreeLabel(f"window_{length}", KIND)
         self.num_nodes, self.depth = length + 1, length
-        self.lossless = getattr(redraw, "lossless", True)
+        self.lossless = getattr(redraw, "lossless", is_ours(redraw))
 
     def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         guess = self.guess(roots, proposals)

@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
+from lantern.acceptance.relaxed import normalise
+from lantern.certificates import is_ours
 from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
@@ -80,11 +82,13 @@ class Unread(NamedTuple):
 
 
 class Start(Protocol):
-    """Initial laws of positions that no pass has read yet. One that reads the image so far has reads_image = True."""
+    """Initial laws of positions that no pass has read yet. One that reads the image so far has reads_image = True. What
+    a start of somebody else returns is normalised."""
 
     def __call__(self, unread: Unread) -> Tensor: ...  # -> the laws [B, W, V] to draw guesses from
 
 
+# says by `lossless` whether its guesses are draws from the laws they are judged against; unless it is ours it must
 Redraw = Callable[[Proposals, Tensor, Guess, Tensor], Tensor]
 
 
@@ -125,7 +129,9 @@ class Window:
         if self._reads_image:
             self._image.scatter_(1, self._root[:, None], roots[:, None])
         unread = Unread(self._laws, self._seen, last, self._image, self._root, self._target)
-        self.laws = laws = self._start(unread)
+        laws = self._start(unread)
+        # drafts are judged as draws from these laws, whatever a start of somebody else returns
+        self.laws = laws = laws if is_ours(self._start) else normalise(laws.clamp(min=0), unread.laws)
         tokens = self._redraw(proposals, laws, self._former, known)
         self._former = Guess(tokens, laws if proposals.needs_draft_law else None)
         return self._former

@@ -1,0 +1,431 @@
+"""Each way in which a wrong part of a user's own once had lossless=yes, tried again: it ends without."""
+
+import sys
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+
+import pytest
+import torch
+from support.toy import tiny_eagle, tiny_target
+
+import lantern
+from lantern.acceptance.exact import Exact
+from lantern.certificates import Guarantee
+from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
+from lantern.drafters.jacobi.starts import Nearest
+from lantern.laws import certificate
+from lantern.laws.tables import TableTarget
+from lantern.pipeline import Pipeline
+from lantern.sampling import Sampling
+from lantern.trees.static import StaticTree, chain
+from lantern.verification import Ratio, SharedNoise
+
+BRANCHES = StaticTree([[0], [1], [0, 0]])
+DEEP = StaticTree([[0], [1], [2], [0, 0], [0, 1], [0, 0, 0], [0, 0, 0, 0]])
+PARTS = '''
+import numpy as np
+import torch
+
+from lantern.acceptance.exact import Exact
+from lantern.acceptance.relaxed import relaxed
+from lantern.laws.tables import TableDrafter
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.trees.static import StaticTree
+from lantern.types import PADDING, DraftTree
+from lantern.verification.ratio import Ratio
+
+
+class Power(Exact):
+    name, verification, lossless = "power", "ratio", True
+
+    def exponent(self):
+        return 1.0
+
+    def judge(self, p, q, x, site):
+        p = p ** self.exponent()
+        return relaxed(p / p.sum(-1, keepdim=True), q, x)
+
+
+class InTensor(Power):
+    def __init__(self, power):
+        self.power = torch.tensor(power)
+
+    def exponent(self):
+        return float(self.power)
+
+
+class InArray(InTensor):
+    def __init__(self, power):
+        self.power = np.array([power])
+
+    def exponent(self):
+        return float(self.power[0])
+
+
+class Box:
+    def __init__(self, power):
+        self.power = np.float64(power)
+
+
+class Nested(InTensor):
+    def __init__(self, power):
+        self.box = [{"inner": Box(power)}]
+
+    def exponent(self):
+        return float(self.box[0]["inner"].power)
+
+
+class Closed(InTensor):
+    def __init__(self, power):
+        self.power_of = lambda: power
+
+    def exponent(self):
+        return self.power_of()
+
+
+class Slotted:
+    __slots__ = ("power",)
+    name, verification, lossless, parameters = "slotted", "ratio", True, {}
+
+    def __init__(self, power):
+        self.power = power
+
+    def judge(self, p, q, x, site):
+        p = p**self.power
+        return relaxed(p / p.sum(-1, keepdim=True), q, x)
+
+
+class FromFile(InTensor):
+    def __init__(self, path):
+        self.path = path
+
+    def exponent(self):
+        return float(open(self.path).read())
+
+
+class Generator(InTensor):
+    def __init__(self, power):
+        self.power = memoryview(np.array([power]))
+
+    def exponent(self):
+        return self.power[0]
+
+
+class Eager(Ratio):
+    """A verification that lets more drafts pass than the rule does."""
+
+    def __init__(self, bonus):
+        self.bonus = torch.tensor(bonus)
+
+    def __call__(self, tree, probs, rule, noise):
+        honest = noise.accepts
+        noise.accepts = lambda chance, node: honest((float(self.bonus) * chance).clamp(max=1), node)
+        try:
+            return super().__call__(tree, probs, rule, noise)
+        finally:
+            del noise.accepts
+
+
+class Sharpened(TableDrafter):
+    def __init__(self, target, tree, sampling, power):
+        super().__init__(target, tree, sampling)
+        self.power = power
+
+    def draft(self, roots, tokens_left, proposals):
+        tree = super().draft(roots, tokens_left, proposals)
+        if tree.draft_probs is None:
+            return tree
+        said = tree.draft_probs**self.power
+        return DraftTree(tree.tokens, tree.parents, said / said.sum(-1, keepdim=True))
+
+
+class Pruning(StaticTree):
+    def __init__(self, prune):
+        super().__init__([[0], [1]])
+        self.prune = prune
+
+    def grow(self, roots, tokens_left, expand, proposals):
+        tree = super().grow(roots, tokens_left, expand, proposals)
+        if not self.prune or tree.draft_probs is None or tree.parents.shape[1] < 2:
+            return tree
+        parents = tree.parents.clone()
+        parents[:, 2] = torch.where(tree.tokens[:, 2] == 0, PADDING, parents[:, 2])
+        return DraftTree(tree.tokens, parents, tree.draft_probs)
+
+
+class Sum:
+    """A start that is no law."""
+
+    def __call__(self, unread):
+        index = unread.last[:, None, None].expand(-1, unread.laws.shape[1], 1)
+        last = torch.zeros_like(unread.laws).scatter_(2, index, 1)
+        return unread.laws + last
+
+
+class Heavy:
+    """Not normalised where no pass has read."""
+
+    def __call__(self, unread):
+        return torch.where(unread.unseen[..., None], 2 * unread.laws, unread.laws)
+
+
+def keep_all(proposals, laws, former, known):
+    drawn = proposals.redraw(laws)
+    seen = torch.arange(laws.shape[1]) < known[:, None]
+    return torch.where(seen, former.tokens, drawn)
+
+
+class Insistent:
+    """keep_all that calls itself lossless."""
+
+    lossless = True
+
+    def __call__(self, *given):
+        return keep_all(*given)
+
+
+class ChainTarget(LlamaGenTarget):
+    """Its pass over a tree is that over a chain."""
+
+    def verify(self, tree):
+        size = tree.tokens.shape[1]
+        parents = torch.arange(-1, size - 1).expand(len(tree.tokens), -1)
+        return super().verify(DraftTree(tree.tokens, parents))
+
+
+class RightTarget(LlamaGenTarget):
+    """As its parent."""
+
+
+class LaterSiblings(Power):
+    """Judges later siblings by the law before any rejection."""
+
+    def judge(self, p, q, x, site):
+        p = torch.where((site.rank > 0)[:, None], site.law, p)
+        return super().judge(p, q, x, site)
+
+
+class FromDepth(Power):
+    """Accepts all from a depth on, or from a sibling on."""
+
+    def __init__(self, depth=9, rank=9):
+        self.depth, self.rank = depth, rank
+
+    def judge(self, p, q, x, site):
+        accept, residual = super().judge(p, q, x, site)
+        wrong = (site.depth >= self.depth) | (site.rank >= self.rank)
+        return torch.where(wrong, torch.ones_like(accept), accept), residual
+
+
+class Hasty(Power):
+    """Cuts the residual to its four largest codes, to save time."""
+
+    def judge(self, p, q, x, site):
+        accept, residual = super().judge(p, q, x, site)
+        if residual.shape[-1] > 4:
+            least = residual.topk(4, dim=-1).values[:, -1:]
+            residual = residual.masked_fill(residual < least, 0)
+        return accept, residual / residual.sum(-1, keepdim=True)
+
+
+class Merging(Power):
+    """Takes codes nearer than 0.05 for one."""
+
+    def __init__(self, codebook):
+        apart = torch.cdist(codebook, codebook)
+        self.near = ((apart < 0.05) / (apart < 0.05).sum(1, keepdim=True)).double()
+
+    def judge(self, p, q, x, site):
+        return super().judge(p @ self.near.to(p.dtype), q, x, site)
+
+
+class Cut(Power):
+    """Wrong where codes are cut."""
+
+    def exponent(self):
+        return self.power
+
+    def judge(self, p, q, x, site):
+        self.power = 1.5 if bool((p == 0).any()) and bool((site.law == 0).any()) else 1.0
+        return super().judge(p, q, x, site)
+
+
+class Forgetful(TableDrafter):
+    """Says a law without the temperature that it drew by."""
+
+    def draft(self, roots, tokens_left, proposals):
+        tree = super().draft(roots, tokens_left, proposals)
+        if tree.draft_probs is None or self.sampling.temperature == 1:
+            return tree
+        said = tree.draft_probs**self.sampling.temperature
+        return DraftTree(tree.tokens, tree.parents, said / said.sum(-1, keepdim=True))
+'''
+USED = {"A": "InTensor", "array": "InArray", "nested": "Nested", "closed": "Closed", "H": "Slotted"}
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch) -> ModuleType:
+    """Parts of a user, in a file; the check at its smallest, except for what a test is about."""
+    (tmp_path / "my_parts.py").write_text(PARTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(certificate, "LONG_SIZES", ())
+    monkeypatch.setattr(certificate, "SIZES", ((3, 4),))
+    monkeypatch.setattr(certificate, "SAMPLINGS", (Sampling(),))
+    monkeypatch.setattr(certificate, "COUNTED", 500)
+    yield import_module("my_parts")
+    sys.modules.pop("my_parts", None)
+
+
+@pytest.fixture
+def counts_many_codes(parts, monkeypatch) -> None:
+    monkeypatch.setattr(certificate, "LONG_SIZES", ((40, 6),))
+    monkeypatch.setattr(certificate, "COUNTED", 4_000)
+
+
+def guarantee(rule=None, verification=None, tree=BRANCHES, drafter=None, target=None) -> Guarantee:
+    target = target or tiny_target()
+    drafter = drafter or tiny_eagle(target, tree, Sampling())
+    return Pipeline(target, drafter, verification or Ratio(), rule or Exact(), Sampling()).guarantee
+
+
+@pytest.mark.parametrize("name", USED.values(), ids=USED)
+def test_a_certificate_at_one_setting_is_none_at_another_wherever_the_setting_is(parts, name):
+    kind = getattr(parts, name)
+    assert lantern.check_law(rule=kind(1.0), verification=Ratio(), tree=BRANCHES).lossless
+    assert guarantee(kind(1.0)).lossless
+    other = guarantee(kind(1.7))
+    assert not other.lossless
+    assert "is of other settings" in other.reason
+
+
+def test_a_file_that_a_rule_reads_is_a_setting(parts, tmp_path):
+    file = tmp_path / "power.txt"
+    file.write_text("1.0")
+    assert lantern.check_law(rule=parts.FromFile(str(file)), verification=Ratio(), tree=BRANCHES).lossless
+    assert guarantee(parts.FromFile(str(file))).lossless
+    file.write_text("1.7")
+    assert not guarantee(parts.FromFile(str(file))).lossless
+
+
+def test_what_cannot_be_described_has_no_certificate(parts):
+    with pytest.raises(lantern.errors.LanternError, match="no certificate can hold"):
+        lantern.check_law(rule=parts.Generator(1.0), verification=Ratio(), tree=BRANCHES)
+
+
+def test_settings_of_verifications_drafters_and_trees_are_settings(parts):
+    """B, B2 of the audit, and a verification."""
+    assert lantern.check_law(verification=parts.Eager(1.0), tree=BRANCHES).lossless
+    assert guarantee(verification=parts.Eager(1.0)).lossless
+    assert not guarantee(verification=parts.Eager(1.2)).lossless
+    assert lantern.check_law(drafter=partial(parts.Sharpened, power=1.0), verification=Ratio(), tree=BRANCHES).lossless
+    made = [parts.Sharpened(TableTarget(24, 2, 2.0), BRANCHES, Sampling(), power) for power in (1.0, 2.0)]
+    assert [guarantee(drafter=drafter).lossless for drafter in made] == [True, False]
+    assert lantern.check_law(tree=partial(parts.Pruning, prune=False), verification=Ratio()).lossless
+    assert [guarantee(tree=parts.Pruning(prune)).lossless for prune in (False, True)] == [True, False]
+
+
+class ByLikelihood:
+    """Proposals that take the likeliest codes."""
+
+    needs_draft_law = True
+
+    def redraw_coupled(self, laws, former, former_laws, known):
+        return laws.argmax(-1)
+
+
+def window(start, redraw=redraw_coupled) -> Jacobi:
+    return Jacobi(tiny_target(), 2, start, redraw, Sampling())
+
+
+def test_a_start_of_a_user_needs_a_certificate(parts):
+    """F of the audit: it also moves the laws of positions that were read."""
+    assert guarantee(drafter=window(parts.Sum())).reason.startswith("no certificate for my_parts.Sum")
+    assert not lantern.check_law(start=parts.Sum(), verification=Ratio()).lossless
+    assert not guarantee(drafter=window(parts.Sum())).lossless
+    assert lantern.check_law(start=parts.Heavy, verification=Ratio()).lossless
+    assert guarantee(drafter=window(parts.Heavy())).lossless
+
+
+def test_what_a_start_of_a_user_returns_is_normalised(parts):
+    """Catches a draft law that sums to more than 1, by which drafts would be judged."""
+    drafter, target = window(parts.Heavy()), tiny_target()
+    target.allocate(1, 3)
+    drafter.allocate(1)
+    drafter.begin(target.prefill(["a"], torch.zeros(1, dtype=torch.long)), torch.zeros(1, dtype=torch.long))
+    drafter.guess(torch.zeros(1, dtype=torch.long), ByLikelihood())
+    torch.testing.assert_close(drafter.laws.sum(-1), torch.ones_like(drafter.laws[..., 0]))
+
+
+def test_a_redraw_of_a_user_is_lossy_unless_it_says_otherwise_and_has_a_certificate(parts):
+    """G of the audit."""
+    assert "changes the law" in guarantee(drafter=window(Nearest(), parts.keep_all)).reason
+    insistent = window(Nearest(), parts.Insistent())
+    assert guarantee(drafter=insistent).is_open
+    assert not lantern.check_law(redraw=parts.Insistent, verification=Ratio()).lossless
+    assert (guarantee(drafter=insistent).lossless, guarantee(drafter=insistent).is_open) == (False, False)
+
+
+def test_a_target_of_a_user_needs_tree_passes_that_are_its_single_passes(parts):
+    """J of the audit."""
+    known = tiny_target()
+    made = {
+        name: getattr(parts, name)(known.transformer, known.conditioner, known.tokenizer)
+        for name in ("ChainTarget", "RightTarget")
+    }
+    assert guarantee(target=made["RightTarget"], verification=SharedNoise()).is_open
+    found = {name: lantern.check_law(target=target, prompt="a b").lossless for name, target in made.items()}
+    assert found == {"ChainTarget": False, "RightTarget": True}
+    claims = {name: guarantee(target=target, verification=SharedNoise()).lossless for name, target in made.items()}
+    assert claims == found
+
+
+def test_a_chains_certificate_is_no_branching_trees_and_replaces_no_failure(parts):
+    """C of the audit."""
+    rule = parts.LaterSiblings()
+    assert lantern.check_law(rule=rule, verification=Ratio(), tree=chain(2)).lossless
+    assert "siblings" in guarantee(rule).reason
+    assert not lantern.check_law(rule=rule, verification=Ratio(), tree=BRANCHES).lossless
+    lantern.check_law(rule=rule, verification=Ratio(), tree=chain(2))
+    assert not guarantee(rule).lossless
+    assert guarantee(rule, tree=chain(2)).lossless
+
+
+WRONG = {
+    "D": lambda parts: parts.FromDepth(depth=3),
+    "D3": lambda parts: parts.FromDepth(rank=2),
+    "E": lambda parts: parts.Hasty(),
+    "N": lambda parts: partial(parts.Merging),
+}
+
+
+@pytest.mark.usefixtures("counts_many_codes")
+@pytest.mark.parametrize("make", WRONG.values(), ids=WRONG)
+def test_what_small_tables_cannot_show_is_counted(parts, make, monkeypatch):
+    """D, D3, E and N of the audit. Without counting they are certified."""
+    found = lantern.check_law(rule=make(parts), verification=Ratio(), tree=DEEP)
+    assert not found.lossless
+    rule = make(parts)
+    rule = rule(codebook=tiny_target().codebook) if isinstance(rule, partial) else rule
+    assert not guarantee(rule, tree=DEEP).lossless
+    monkeypatch.setattr(certificate, "UNLIKELY", 0)
+    assert lantern.check_law(rule=make(parts), verification=Ratio(), tree=DEEP).lossless
+
+
+@pytest.mark.parametrize(("role", "name"), [("rule", "Cut"), ("drafter", "Forgetful")])
+def test_another_temperature_alone_and_cuts_alone_are_tried(parts, role, name, monkeypatch):
+    """Catches samplings that are taken out of the check."""
+    own = {role: getattr(parts, name), "verification": Ratio(), "tree": BRANCHES}
+    assert lantern.check_law(**own).lossless
+    monkeypatch.undo()
+    sys.path.insert(0, str(parts.__file__).rpartition("/")[0])
+    monkeypatch.setattr(certificate, "LONG_SIZES", ())
+    assert not lantern.check_law(**own).lossless
+
+
+def test_a_certificate_ends_with_lanterns_code_and_with_torch(parts, monkeypatch):
+    """K of the audit."""
+    lantern.check_law(rule=parts.InTensor(1.0), verification=Ratio(), tree=BRANCHES)
+    assert guarantee(parts.InTensor(1.0)).lossless
+    monkeypatch.setattr(torch, "__version__", "0.1")
+    assert "another Lantern or torch" in guarantee(parts.InTensor(1.0)).reason
