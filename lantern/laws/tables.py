@@ -128,7 +128,8 @@ class TableDrafter:
     forwards, forward_s = 0, 0.0
 
     def __init__(self, target: TableTarget, tree: TreePolicy, sampling: Sampling, seed: int = 1) -> None:
-        self.model = target.another(seed)
+        sizes = target.vocab_size, target.num_tokens, target.cfg_scale
+        self.model = target.another(seed) if isinstance(target, TableTarget) else TableTarget(*sizes, seed)
         self.tree, self.sampling = tree, sampling
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
         self._stateful = [tree] if isinstance(tree, StatefulTreePolicy) else []
