@@ -35,6 +35,7 @@ MEASURED = (".", "../conf", "../data/weights")  # from PACKAGE: what a result de
 INSTALLED = {"site-packages", "dist-packages"}  # folders of packages that are not the user's own work
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PLAIN = ("model", "sampling", "dtype", "device", "compile", "tf32")  # what plain decoding is built from
+READING = ("acceptance", "verification", "tree", "sampling")  # parts of one's own whose settings may name files
 DECODING = (*PLAIN, "drafter", "tree", "acceptance", "verification")
 MAKING = (*DECODING, "prompts", "split", "seed", "batch_size")  # what determines images and their records
 NOT_IN_FINGERPRINT = (  # changes no figure
@@ -199,7 +200,17 @@ def config_fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECO
     """Of the configuration that a pipeline is built from, settings without a row key and code of the user's own
     included."""
     read = {name: config.get(name) for name in parts}
-    return digest([without_device_index(read), user_code(read)])
+    files = named_files({name: read.get(name) for name in READING})
+    return digest([without_device_index(read), user_code(read), *([files] if files else [])])
+
+
+def named_files(settings: object, name: str = "") -> dict[str, str]:
+    """By dotted name the hashes of the files that nested settings name: an edited file is another setting."""
+    if isinstance(settings, Mapping | list | tuple):
+        items = settings.items() if isinstance(settings, Mapping) else enumerate(settings)
+        parts = [named_files(value, f"{name}.{key}" if name else str(key)) for key, value in items]
+        return {key: found for part in parts for key, found in part.items()}
+    return {name: found} if (found := file_hash_of(settings)) else {}
 
 
 def request_hash(config: Mapping[str, object], hashes: Mapping[str, str | None]) -> str:

@@ -112,6 +112,7 @@ def _input_hashes(config: Mapping, target: Target, plan: Plan) -> dict[str, str 
         **{f"{group}.code": read for group, part in config.items() if (read := identity.user_code(part))},
         "prompts": identity.digest(plan.prompts),
         **local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")}),
+        **identity.named_files({part: config.get(part) for part in identity.READING}),
         "device and dtype": f"{weight.device.type} {weight.dtype}",  # that auto has chosen
     }
 
