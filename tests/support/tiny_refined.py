@@ -16,11 +16,14 @@ LENGTH, SHARE = 5, 0.6
 
 def tiny_refined(
     target: LlamaGenTarget, sampling: Sampling, passes: int, length: int = LENGTH, branches: int = 0,
-    layers: Sequence[int] = (), adds_layers: bool = False,
+    layers: Sequence[int] = (), adds_layers: bool = False, reads_stale: bool = False,
 ) -> RefinedJacobi:  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), layers=layers, adds_layers=adds_layers)
+        own = {"layers": layers, "adds_layers": adds_layers, "reads_stale": reads_stale}
+        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), **own)
+        if reads_stale:
+            torch.nn.init.normal_(network.on_stale.weight, std=0.3)
         if adds_layers:
             torch.nn.init.normal_(network.reads.fc.weight, std=0.1)
         network = network.to(target.embed_weight.dtype)

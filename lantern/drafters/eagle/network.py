@@ -87,11 +87,12 @@ class EagleNetwork(nn.Module):
 
     def __init__(
         self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None,
-        layers: Sequence[int] = (), adds_layers: bool = False, normed: bool = False,
+        layers: Sequence[int] = (), adds_layers: bool = False, normed: bool = False, reads_stale: bool = False,
     ) -> None:  # fmt: skip
         """embedding_rows: rows of its own frozen embedding, as in released drafters; None: uses the target's. layers,
         adds_layers: see made_reads. normed: adds a norm before attention and norms of its heads, as in LANTERN's
-        drafter for Anole."""
+        drafter for Anole. reads_stale: in a window it also reads what the target's last pass left at a token's place
+        (ours): the feature there, and the token that the pass had read. The map starts at zero."""
         super().__init__()
         self.reads = made_reads(dim, layers, adds_layers)
         self.embed_weight: Tensor | None
@@ -101,6 +102,9 @@ class EagleNetwork(nn.Module):
         self.attention = Attention(dim, num_heads, normed)
         self.ffn_norm = nn.RMSNorm(dim, eps=eps)
         self.feed_forward = FeedForward(dim, hidden_dim)
+        self.on_stale = nn.Linear(2 * dim, dim, bias=False) if reads_stale else None
+        if self.on_stale:
+            nn.init.zeros_(self.on_stale.weight)
 
     def embedding(self, target_weight: Tensor) -> Tensor:  # [V, D] -> [V, D]
         """What codes are embedded with: the drafter's own weights, or else the target's."""
@@ -117,12 +121,15 @@ class EagleNetwork(nn.Module):
 
     def forward(
         self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
-        cache: KeyValues | None = None,
+        cache: KeyValues | None = None, stale: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """embeddings, features [B, T, D] from `reads` or of this network's own outputs, rotation [B or 1, T, 2, Dh]
-        -> [B, T, D]. mask None: plain causal."""
+        -> [B, T, D]. mask None: plain causal. stale [B, T, 2 D]: the target's feature at each place and the embedding
+        of the token that it had read there, zeros where there is none."""
         x = self.fc(torch.cat([embeddings, features], dim=-1))
         x = x + self.attention(self.attention_norm(x) if self.attention_norm else x, rotation, mask, cache)
+        if stale is not None and self.on_stale:  # behind attention: keys and values are of the pair alone, so that
+            x = x + self.on_stale(stale)  # they stay right once the place is committed
         return x + self.feed_forward(self.ffn_norm(x))
 
 
@@ -133,14 +140,28 @@ class FusedEagle:
         on_embedding, on_feature = network.fc.weight.chunk(2, dim=1)
         self.table = F.linear(network.embedding(embed_weight), on_embedding, network.fc.bias)  # [V, D]
         self.on_feature = linear(on_feature.contiguous())
+        self.reads_stale = network.on_stale is not None
+        if network.on_stale:
+            on_stale, on_former = network.on_stale.weight.chunk(2, dim=1)
+            self.on_stale = linear(on_stale.contiguous())
+            self.former_table = F.linear(network.embedding(embed_weight), on_former)  # [V, D]
         self.layer = FusedLayer(network.attention, network.attention_norm, network.ffn_norm, network.feed_forward)
         self.dtype = precise(embed_weight)
 
-    def __call__(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
-        """tokens [B, T], features [B, R, T, D] -> [B, R, T, D]; see FusedLayer for the others."""
+    def read_stale(self, tokens: Tensor, features: Tensor) -> Tensor:
+        """What is added for a pass's stale features [B, R, W, D], made from tokens [B, W] -> [B, R, W, D]."""
+        rows = tokens[:, None].expand(features.shape[:3]).flatten()
+        return self.on_stale(features.flatten(0, 2)).to(self.dtype).add_(self.former_table[rows]).view(features.shape)
+
+    def __call__(
+        self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, view: KVView, added: Tensor | None = None
+    ) -> Tensor:
+        """tokens [B, T], features [B, R, T, D] -> [B, R, T, D]; added [B, R, T, D]: of read_stale, zeros where there is
+        none; see FusedLayer for the others."""
         rows = tokens[:, None].expand(features.shape[:3]).flatten()
         x = self.on_feature(features.flatten(0, 2)).to(self.dtype).add_(self.table[rows])
-        return self.layer(x, rotary, mask, view).to(features.dtype).view(features.shape)
+        added = None if added is None else added.flatten(0, 2)
+        return self.layer(x, rotary, mask, view, added=added).to(features.dtype).view(features.shape)
 
 
 class TokenChain(nn.Module):

@@ -46,6 +46,8 @@ class EagleStudent:
             config["embedding_rows"] = len(network.embed_weight)
         if network.attention_norm:
             config["normed"] = True
+        if network.on_stale:
+            config["reads_stale"] = True
         return config
 
 
