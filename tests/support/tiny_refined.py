@@ -23,7 +23,8 @@ def tiny_refined(
         own = {"layers": layers, "adds_layers": adds_layers, "reads_stale": reads_stale}
         network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), **own)
         if reads_stale:
-            torch.nn.init.normal_(network.on_stale.weight, std=0.3)
+            torch.nn.init.normal_(network.stale.fc.weight, std=0.3)
+            torch.nn.init.uniform_(network.stale.share)
         if adds_layers:
             torch.nn.init.normal_(network.reads.fc.weight, std=0.1)
         network = network.to(target.embed_weight.dtype)

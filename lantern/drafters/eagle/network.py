@@ -5,6 +5,7 @@ rest. It reads the features after the final norm, or the inputs of several layer
 once."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -78,6 +79,32 @@ def made_reads(dim: int, layers: Sequence[int], adds_layers: bool) -> Reads:
     return fusion(dim, layers) if layers else LastFeatures()
 
 
+class Stale(NamedTuple):
+    """What the target's last pass has left at each place of a window."""
+
+    features: Tensor  # [B, T, D] that the head reads
+    embeddings: Tensor  # [B, T, D] of the tokens that the pass had read there
+    known: Tensor  # [B, T] false where it left nothing
+
+
+class StaleReader(nn.Module):
+    """How a drafter for refined windows reads stale features (ours). A map of them is added behind attention: keys and
+    values are of the pair alone, and stay right once the place is committed. The output is mixed with them, channel by
+    channel. It begins as RefinedJacobi's fixed mixture with a share of one half."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.fc = nn.Linear(2 * dim, dim, bias=False)
+        nn.init.zeros_(self.fc.weight)
+        self.share = nn.Parameter(torch.full((dim,), 0.5))  # of the layer's own output
+
+    def added(self, stale: Stale) -> Tensor:  # [B, T, D]
+        return self.fc(torch.cat([stale.features, stale.embeddings], dim=-1)) * stale.known[..., None]
+
+    def mixed(self, outputs: Tensor, stale: Stale) -> Tensor:  # [B, T, D]
+        return torch.where(stale.known[..., None], torch.lerp(stale.features, outputs, self.share), outputs)
+
+
 class EagleNetwork(nn.Module):
     """Row i pairs feature i with token i + 1 and stands at that token's position; its output predicts feature i + 1.
 
@@ -91,8 +118,7 @@ class EagleNetwork(nn.Module):
     ) -> None:  # fmt: skip
         """embedding_rows: rows of its own frozen embedding, as in released drafters; None: uses the target's. layers,
         adds_layers: see made_reads. normed: adds a norm before attention and norms of its heads, as in LANTERN's
-        drafter for Anole. reads_stale: in a window it also reads what the target's last pass left at a token's place
-        (ours): the feature there, and the token that the pass had read. The map starts at zero."""
+        drafter for Anole. reads_stale: adds a StaleReader."""
         super().__init__()
         self.reads = made_reads(dim, layers, adds_layers)
         self.embed_weight: Tensor | None
@@ -102,9 +128,7 @@ class EagleNetwork(nn.Module):
         self.attention = Attention(dim, num_heads, normed)
         self.ffn_norm = nn.RMSNorm(dim, eps=eps)
         self.feed_forward = FeedForward(dim, hidden_dim)
-        self.on_stale = nn.Linear(2 * dim, dim, bias=False) if reads_stale else None
-        if self.on_stale:
-            nn.init.zeros_(self.on_stale.weight)
+        self.stale = StaleReader(dim) if reads_stale else None
 
     def embedding(self, target_weight: Tensor) -> Tensor:  # [V, D] -> [V, D]
         """What codes are embedded with: the drafter's own weights, or else the target's."""
@@ -121,16 +145,16 @@ class EagleNetwork(nn.Module):
 
     def forward(
         self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
-        cache: KeyValues | None = None, stale: Tensor | None = None,
+        cache: KeyValues | None = None, stale: Stale | None = None,
     ) -> Tensor:  # fmt: skip
         """embeddings, features [B, T, D] from `reads` or of this network's own outputs, rotation [B or 1, T, 2, Dh]
-        -> [B, T, D]. mask None: plain causal. stale [B, T, 2 D]: the target's feature at each place and the embedding
-        of the token that it had read there, zeros where there is none."""
+        -> [B, T, D]. mask None: plain causal."""
         x = self.fc(torch.cat([embeddings, features], dim=-1))
         x = x + self.attention(self.attention_norm(x) if self.attention_norm else x, rotation, mask, cache)
-        if stale is not None and self.on_stale:  # behind attention: keys and values are of the pair alone, so that
-            x = x + self.on_stale(stale)  # they stay right once the place is committed
-        return x + self.feed_forward(self.ffn_norm(x))
+        if stale is None or self.stale is None:
+            return x + self.feed_forward(self.ffn_norm(x))
+        x = x + self.stale.added(stale)
+        return self.stale.mixed(x + self.feed_forward(self.ffn_norm(x)), stale)
 
 
 class FusedEagle:
@@ -140,16 +164,16 @@ class FusedEagle:
         on_embedding, on_feature = network.fc.weight.chunk(2, dim=1)
         self.table = F.linear(network.embedding(embed_weight), on_embedding, network.fc.bias)  # [V, D]
         self.on_feature = linear(on_feature.contiguous())
-        self.reads_stale = network.on_stale is not None
-        if network.on_stale:
-            on_stale, on_former = network.on_stale.weight.chunk(2, dim=1)
+        self.stale = network.stale
+        if network.stale:
+            on_stale, on_former = network.stale.fc.weight.chunk(2, dim=1)
             self.on_stale = linear(on_stale.contiguous())
             self.former_table = F.linear(network.embedding(embed_weight), on_former)  # [V, D]
         self.layer = FusedLayer(network.attention, network.attention_norm, network.ffn_norm, network.feed_forward)
         self.dtype = precise(embed_weight)
 
     def read_stale(self, tokens: Tensor, features: Tensor) -> Tensor:
-        """What is added for a pass's stale features [B, R, W, D], made from tokens [B, W] -> [B, R, W, D]."""
+        """StaleReader.added of a pass's features [B, R, W, D], made from tokens [B, W] -> [B, R, W, D]."""
         rows = tokens[:, None].expand(features.shape[:3]).flatten()
         return self.on_stale(features.flatten(0, 2)).to(self.dtype).add_(self.former_table[rows]).view(features.shape)
 

@@ -108,7 +108,8 @@ class RefinedJacobi(FeatureDrafter):
                 outputs = torch.cat([outputs[:, :, :1], own], 2)
             tokens = F.pad(picks[:, :-1], (1, 0), value=-1)  # -1: the token read at the root's place was rejected
             settled = (tokens == read) & ~unseen
-            features = torch.lerp(stale, outputs, self._share(settled, unseen)) if added is None else outputs[None]
+            mixed = stale[:1] if self._layer.stale else stale  # trained on what the head reads
+            features = torch.lerp(mixed, outputs, self._share(settled, unseen))
             law = self._law(features[0], start)
             if self._branches.count:
                 codes, scores = proposals.gumbel_topk(law, self._branches.ranks)
@@ -126,7 +127,7 @@ class RefinedJacobi(FeatureDrafter):
     def _added(self, at: RootPass, stale: Tensor, read: Tensor, unseen: Tensor) -> Tensor | None:
         """What a layer that reads stale features [B, R, W, D] adds at the slots [B, R, A + W - 1, D]: at the root's,
         which is the last of the closed pairs, and at those behind it."""
-        if not self._layer.reads_stale:
+        if not self._layer.stale:
             return None
         own = self._layer.read_stale(read, stale).masked_fill(unseen[:, None, :, None], 0.0)
         added = own.new_zeros(*own.shape[:2], at.longest, own.shape[3])
@@ -135,10 +136,13 @@ class RefinedJacobi(FeatureDrafter):
         return torch.cat([added, own[:, :, 1:]], dim=2)
 
     def _share(self, settled: Tensor, unseen: Tensor) -> Tensor:
-        """Weight of EAGLE's features [B, 1, W, 1]: 0 where the last pass read the same token (settled [B, W]), 1 where
-        it read none (unseen [B, W])."""
-        share = torch.where(settled, 0.0, self.share).masked_fill_(unseen, 1.0)
-        return share[:, None, :, None].to(self._stale.dtype)
+        """Weight of EAGLE's features [B, 1, W, 1 or D]: 0 where the last pass read the same token (settled [B, W]), 1
+        where it read none (unseen [B, W]); of a layer that reads stale features its own, also where it is the same."""
+        if self._layer.stale:
+            share = torch.where(unseen[..., None], 1.0, self._layer.stale.share)[:, None]
+        else:
+            share = torch.where(settled, 0.0, self.share).masked_fill_(unseen, 1.0)[:, None, :, None]
+        return share.to(self._stale.dtype)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the accepted pairs, and the features and picks of the positions behind the verdict's token."""

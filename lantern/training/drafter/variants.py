@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from lantern.drafters.eagle.feature_drafter import require_layers
-from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork, StaleReader
 from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, load_parallel_network, read_drafter
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.training.drafter.recipe import Recipe
@@ -46,9 +46,31 @@ class EagleStudent:
             config["embedding_rows"] = len(network.embed_weight)
         if network.attention_norm:
             config["normed"] = True
-        if network.on_stale:
+        if network.stale:
             config["reads_stale"] = True
         return config
+
+
+class WindowStudent(EagleStudent):
+    """EAGLE for refined windows, with a reader of stale features; WindowTask trains it."""
+
+    def __init__(self, window_passes: int, spacing: int) -> None:
+        """window_passes: over a window; spacing: places between the roots of two windows, at least."""
+        check_whole("distil.student", window_passes=window_passes, spacing=spacing)
+        if window_passes < 1 or spacing < 1:
+            raise LanternError(f"distil.student.window_passes={window_passes}, spacing={spacing}: give 1 at least")
+        self.window_passes, self.spacing = window_passes, spacing
+
+    def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> EagleNetwork:
+        return self._reading(super().build(target, layers, adds_layers))
+
+    def load(self, checkpoint: str, target: Target) -> EagleNetwork:
+        return self._reading(super().load(checkpoint, target))
+
+    @staticmethod
+    def _reading(network: EagleNetwork) -> EagleNetwork:
+        network.stale = network.stale or StaleReader(network.fc.out_features)
+        return network
 
 
 class ParallelStudent:

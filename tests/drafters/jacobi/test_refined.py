@@ -9,7 +9,7 @@ from support.tiny_refined import LENGTH, SHARE, tiny_refined
 from support.toy import CODES, DIM, PROMPTS, decode, plain_tokens, random_verdict, tiny_target
 from support.uneven_rounds import target_features
 
-from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.eagle.network import EagleNetwork, Stale
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.errors import LanternError
 from lantern.models.llamagen.transformer import feed_forward_dim
@@ -53,15 +53,17 @@ def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left
         before = torch.cat([exact, *(feature[:, None] for feature in features[:-1])], dim=1)
         embeddings = target.embed(torch.tensor([tokens] * target.guidance))
         positions = torch.arange(1, len(tokens) + 1).clamp(max=len(target.rotation) - 1)
-        left_behind = torch.zeros(target.guidance, len(tokens), 2 * DIM, dtype=before.dtype)
+        found, read, known = torch.zeros_like(embeddings), torch.zeros_like(embeddings), torch.zeros(len(tokens)).bool()
         for k in range(seen):
-            read = target.embed(torch.tensor([left.tokens[k]])).expand(target.guidance, -1)
-            left_behind[:, len(tokens) - LENGTH + k] = torch.cat([left.features[:, k, :DIM], read], dim=-1)
+            place = len(tokens) - LENGTH + k
+            known[place], found[:, place] = True, left.features[:, k, :DIM]
+            read[:, place] = target.embed(torch.tensor(left.tokens[k]))
+        left_behind = Stale(found, read, known.expand(len(embeddings), -1))
         rotation = target.rotation[None, positions]
         outputs = drafter.network(embeddings, before, rotation, None, stale=left_behind)[:, -LENGTH:]
         features, predicted = [], []
         for k, guess in enumerate(guesses):
-            share = 1.0 if k >= seen or drafter.network.on_stale else SHARE if k == 0 or guess != left.tokens[k] else 0.0
+            share = 1.0 if k >= seen or drafter.network.stale else SHARE if k == 0 or guess != left.tokens[k] else 0.0
             features.append(stale_read[k] + share * (outputs[:, k] - stale_read[k]))
             predicted.append(stale[k] + share * (outputs[:, k] - stale[k]))
         logits = target.head(target.guide(torch.stack(predicted, 1)[None]))[0]
@@ -69,13 +71,15 @@ def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left
     return picks
 
 
-@pytest.mark.parametrize("reads", [((),), ((1, 0),), ((1, 0), True), ((1, 0), True, True)], ids=["features", "layers", "both", "stale"])
+@pytest.mark.parametrize(
+    "reads", [((),), ((1, 0),), ((1, 0), True), ((1, 0), True, True)], ids=["features", "layers", "both", "stale"]
+)
 @pytest.mark.parametrize("passes", [1, 2, 3])
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
 @torch.inference_mode()
 def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, passes, reads):
     """Catches rows that attend to the gaps of uneven rows or the last window, features of another token or image,
-    shares mixed up, stale features at another row, a stale window kept for a new image, and a head that reads what the layer is to read."""
+    shares mixed up, a stale window kept for a new image, and a head that reads what the layer is to read."""
     target, generator = tiny_target(cfg_scale), torch.Generator().manual_seed(0)
     drafter = tiny_refined(target, Sampling(cfg_scale=cfg_scale), passes, LENGTH, 0, *reads)
     prompts = PROMPTS[:3]
