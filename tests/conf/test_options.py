@@ -1,5 +1,6 @@
 """Every option of every config group composes on its command, and all that it names can be imported."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -19,11 +20,10 @@ def options(command: str, groups: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def named_in(node: object) -> Iterator[str]:
-    """The classes and functions that a config is built from."""
-    is_dict = isinstance(node, dict)
-    if is_dict and "_target_" in node:
-        yield node["path"] if node["_target_"] == "hydra.utils.get_method" else node["_target_"]
-    for part in node.values() if is_dict else node if isinstance(node, list) else ():
+    """The classes and functions that a config is built from, by whatever key names them."""
+    if isinstance(node, str) and re.fullmatch(r"(lantern|pytorch_lightning|torch)(\.\w+)+", node):
+        yield node
+    for part in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
         yield from named_in(part)
 
 
