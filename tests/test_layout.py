@@ -62,7 +62,7 @@ SAME_NAME = {
 
 
 BUDGETS = {  # the most; last changed on 2026-11-28. Who raises one says in the CHANGELOG what entered and what left
-    "lines of lantern/": 27_000,
+    "lines of lantern/": 27_400,
     "lines of tests/": 27_500,
     "words of the manual, docs/*.md": 10_000,
 }
