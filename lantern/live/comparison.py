@@ -32,25 +32,27 @@ class Method:
     parts: Mapping[str, object] = field(default_factory=dict)
 
 
-RELAXED = ["acceptance.lam=5"]
-METHODS = {
+METHODS = {  # labels fit a select on a telephone
     "plain": Method("Plain decoding", "one token a step, the reference", {"drafter": "none"}),
     "refined_jacobi": Method(
-        "Refined Jacobi window", "18 guesses that EAGLE's layer refines", {"method": "refined_jacobi"}
+        "Refined Jacobi", "window of 18 guesses that EAGLE's layer refines", {"method": "refined_jacobi"}
     ),
-    "jacobi": Method("Plain Jacobi window", "15 guesses of the target's own, no drafter", {"method": "jacobi"}),
-    "static_shared": Method("EAGLE static tree", "a fixed tree of EAGLE's drafts", {"method": "static_shared"}),
-    "eagle2_shared": Method("EAGLE-2 dynamic tree", "EAGLE's most probable drafts", {"method": "eagle2_shared"}),
+    "jacobi": Method("Jacobi", "window of 15 guesses of the target's own, no drafter", {"method": "jacobi"}),
+    "static_shared": Method("EAGLE", "a fixed tree of EAGLE's drafts", {"method": "static_shared"}),
+    "eagle2_shared": Method("EAGLE-2", "a tree of EAGLE's most probable drafts", {"method": "eagle2_shared"}),
     "refined_lantern_pp": Method(
-        "LANTERN++ on the refined window", "15 refined guesses, LANTERN++ with λ = 5 accepts similar tokens",
-        {"method": "refined_lantern_pp", "settings": RELAXED},
+        "Refined LANTERN++", "15 refined guesses; LANTERN++ with λ = 2 accepts similar tokens",
+        {"method": "refined_lantern_pp"},
     ),
     "lantern_pp": Method(
-        "LANTERN++ on EAGLE's tree", "LANTERN++ with λ = 5 on its 57-node tree, by ratio verification",
-        {"method": "lantern_pp", "settings": RELAXED},
+        "LANTERN++", "λ = 2 on EAGLE's tree of 57 nodes, by ratio verification", {"method": "lantern_pp"}
     ),
 }  # fmt: skip
 NUM_EXAMPLES = 3  # prompts that the page suggests
+EXAMPLES = {  # that an embedded model draws well
+    "llamagen": ["a red sphere on grass", "a red ring on wood", "a yellow cone on clouds"],
+    "emoji": ["blob grinning face", "noto grinning face", "twemoji letter z"],
+}
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ class Comparison:
         return {
             "model": self.name,
             "grid": target.grid,
-            "examples": self.model.prompts[:NUM_EXAMPLES],
+            "examples": EXAMPLES.get(self.name, self.model.prompts[:NUM_EXAMPLES]),
+            "dtype": str(target.embed_weight.dtype).removeprefix("torch."),
             "words": list(reader_of(target).words),
         }
 

@@ -80,27 +80,34 @@ class Side {
 }
 
 const sides = [...document.querySelectorAll(".side")].map(section => new Side(section));
-let shape = [16, 16], leaving = null;
+let shape = [16, 16], dtype = "", leaving = null;
 
 function fail(message) {
   $("#message").textContent = message;
   $("#message").hidden = !message;
 }
 
+// One speed in words, of the second side over the first, or of a method over plain decoding: never as a multiple of the
+// slower one, which would read as a gain.
+function compared([left, right]) {
+  const [other, own] = right.select.value === "plain" ? [right, left] : [left, right];
+  const ratio = other.round.seconds / own.round.seconds;
+  const times = ratio >= 1 ? `${ratio.toFixed(2)} times as fast as` : `slower, with ${(100 * ratio).toFixed(0)} % of the speed of`;
+  return `${own.label} (${own.round.seconds.toFixed(2)} s) is ${times} ${other.label} (${other.round.seconds.toFixed(2)} s) on this image.`;
+}
+
 function verdict({ different, total }) {
-  const [left, right] = sides, ratio = left.round.seconds / right.round.seconds, same = !different.length;
-  const [line, told, time] = ["p", "b", "p"].map(tag => document.createElement(tag));
-  told.textContent = same ? "The two images are the same, token for token." : `${different.length} of ${total} tokens differ.`;
-  told.className = same ? "same" : "differ";
-  line.append(told);
-  const [fast, slow] = ratio >= 1 ? [right, left] : [left, right], times = Math.max(ratio, 1 / ratio).toFixed(2);
-  time.textContent = `${fast.label} took ${fast.round.seconds.toFixed(2)} s, ${slow.label} ` +
-    `${slow.round.seconds.toFixed(2)} s: ${times}× on this image. Times are measured one after the other.`;
+  const same = !different.length, [line, told, time] = ["p", "b", "p"].map(tag => document.createElement(tag));
   const lossy = [...new Set(sides.filter(side => !side.lossless).map(side => side.label))];
-  if (!same && !lossy.length)
-    line.append(" Both methods are lossless: passes of different widths round differently, which decides near ties. " +
-      "Start with dtype=float32 for the same tokens.");
+  const isRounding = !same && !lossy.length;
+  told.textContent = same ? "The two images are the same, token for token." : `${different.length} of ${total} tokens differ.`;
+  told.className = same ? "same" : isRounding ? "" : "differ";
+  if (isRounding)
+    line.append(`Both methods are lossless, and ${dtype} rounds passes of different widths differently: behind the first near ` +
+      "tie that this decides, images part. With dtype=float32 they are the same. ");
+  line.append(told);
   if (lossy.length) line.append(` ${lossy.join(" and ")} ${lossy.length > 1 ? "are" : "is"} lossy: other images, for speed.`);
+  time.textContent = compared(sides);
   $("#verdict").replaceChildren(line, time);
   $("#mark").hidden = same;
   $("#mark input").checked = false;
@@ -177,7 +184,8 @@ async function compare() {
 async function choose(model) { // null: the one that the server has started with
   const answer = await fetch(model ? `setup?model=${encodeURIComponent(model)}` : "setup"), setup = await answer.json();
   if (!answer.ok) throw new Error(setup.message);
-  shape = setup.grid;
+  [shape, dtype] = [setup.grid, setup.dtype];
+  $("#dtype").textContent = dtype;
   $("#verdict").textContent = "";
   $("#mark").hidden = true;
   for (const side of sides) side.clear(shape);

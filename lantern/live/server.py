@@ -61,8 +61,11 @@ class LiveServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/"
 
     def load(self, model: str, overrides: list[str]) -> None:
-        """Loads a model, and offers the other embedded ones, which setup() loads, where the settings fit any."""
-        self.overrides = overrides
+        """Loads a model, and offers the other embedded ones, which setup() loads, where the settings fit any. Embedded
+        models are loaded in float32, in which a lossless method commits the tokens of plain decoding: bfloat16 rounds
+        passes of other widths otherwise."""
+        is_chosen = "dtype" in map(group_of, overrides) or model not in EMBEDDED
+        overrides = self.overrides = [*([] if is_chosen else ["dtype=float32"]), *overrides]
         self.use(self.executor.submit(api.load, model, overrides).result(), model)
         if model in EMBEDDED and not {"model", "paths", "drafter"} & set(map(group_of, overrides)):
             self.offered = EMBEDDED

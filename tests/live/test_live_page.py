@@ -1,5 +1,6 @@
 """The page as somebody uses it, in a real browser."""
 
+import json
 import time
 
 import pytest
@@ -72,7 +73,7 @@ def test_two_methods_are_compared_from_the_keyboard_and_both_images_grow(page, s
         assert len(set(grown)) > 10
     assert min(picture(page, 0)[0], picture(page, 1)[0]) > 100
     assert picture(page, 0) == picture(page, 1)
-    assert page.ask("document.querySelectorAll('canvas')[1].ariaLabel") == "the finished image of EAGLE static tree"
+    assert page.ask("document.querySelectorAll('canvas')[1].ariaLabel") == "the finished image of EAGLE"
 
 
 def test_images_that_differ_can_be_compared_token_by_token(page):
@@ -85,6 +86,34 @@ def test_images_that_differ_can_be_compared_token_by_token(page):
     before = picture(page, 1)
     page.click("#mark input")
     assert picture(page, 1) != before
+
+
+def verdict_of(page, left: str, right: str, seconds: tuple[float, float], different: int, lossless: bool = True) -> str:
+    """What the page says of two finished images."""
+    choose(page, 0, left)
+    choose(page, 1, right)
+    events = [{"event": "start", "side": side, "lossless": lossless} for side in (0, 1)]
+    figures = {"event": "round", "committed": 256, "accepted": 0, "drafted": {}, "steps": 9, "tokens_per_step": 1.0}
+    events += [{**figures, "side": side, "seconds": taken} for side, taken in enumerate(seconds)]
+    events.append({"event": "verdict", "total": 256, "different": list(range(different))})
+    body = "\n".join(map(json.dumps, events)) + "\n"
+    page.ask("document.querySelector('#verdict').replaceChildren()")
+    answer = f"window.fetch = asked; return new Response({body!r})"
+    page.ask(f"(() => {{ const asked = fetch; window.fetch = async () => {{ {answer} }} }})()")
+    page.click("#run")
+    wait(page, ENDED)
+    return text(page, "#verdict")
+
+
+def test_a_slower_method_is_called_slower_and_rounding_rounding(page):
+    """Catches "2.06×" of a method at half the speed, and a lossless method in red for what bfloat16 has rounded."""
+    assert "Jacobi (1.00 s) is 2.00 times as fast as Plain decoding (2.00 s)" in verdict_of(
+        page, "plain", "jacobi", (2, 1), 0
+    )
+    slow = verdict_of(page, "plain", "eagle2_shared", (1, 2), 99)
+    assert "EAGLE-2 (2.00 s) is slower, with 50 % of the speed of Plain decoding" in slow
+    assert slow.startswith("Both methods are lossless, and float")
+    assert page.ask("document.querySelector('#verdict .differ')") is None
 
 
 def test_another_model_brings_its_own_prompts(page, server, second):
@@ -132,3 +161,25 @@ def test_a_phone_scrolls_nothing_sideways_and_dark_mode_is_dark(page, server, da
     assert (int(red) < 60) == dark
     small = "e => e.checkVisibility() && e.offsetHeight < 30 && e.type !== 'checkbox'"
     assert page.ask(f"[...document.querySelectorAll('button, select, input')].filter({small}).length") == 0
+    measure = (
+        "(() => { const pen = document.createElement('canvas').getContext('2d'), cut = [];"
+        "for (const select of document.querySelectorAll('.method select')) { const look = getComputedStyle(select);"
+        "pen.font = look.font; const room = select.clientWidth - 2 * parseFloat(look.paddingLeft) - 18;"
+        "for (const option of select.options) if (pen.measureText(option.text).width > room) cut.push(option.text) }"
+        "return cut })()"
+    )
+    assert page.ask(measure) == []
+    line = page.ask("getComputedStyle(document.querySelector('#prompt')).borderTopColor.match(/\\d+/g).map(Number)")
+    ground = page.ask("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert contrast(line, ground) >= 3
+
+
+def contrast(one: list[int], other: list[int]) -> float:
+    """Of two sRGB colours, by WCAG 2."""
+
+    def luminance(colour: list[int]) -> float:
+        linear = [x / 12.92 if (x := part / 255) <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for part in colour[:3]]
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)

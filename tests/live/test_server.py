@@ -54,6 +54,19 @@ def test_a_comparison_streams_both_images_and_says_whether_they_are_the_same(ser
     assert found[-1] == {"event": "verdict", "total": 256, "different": []}
 
 
+@pytest.mark.parametrize(
+    ("model", "given", "dtypes"),
+    [("llamagen", [], ["dtype=float32"]), ("llamagen", ["dtype=bfloat16"], ["dtype=bfloat16"]), ("janus_pro", [], [])],
+)
+def test_an_embedded_model_is_shown_in_float32(model, given, dtypes, tiny, monkeypatch):
+    """Catches a demonstration that calls a lossless method's image another one, for bfloat16 has rounded."""
+    loaded = []
+    monkeypatch.setattr("lantern.live.server.api.load", lambda name, settings: loaded.append(settings) or tiny)
+    with LiveServer(0) as server:
+        server.load(model, given)
+    assert loaded == [dtypes]
+
+
 def test_a_second_model_is_loaded_once_when_it_is_asked_for(server, second):
     (started,) = events(ask(server, "GET", "/setup"))
     assert (started["model"], started["models"], second) == ("llamagen", ["llamagen", "other"], [])
