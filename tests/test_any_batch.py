@@ -37,7 +37,7 @@ IMAGES = 16
 ORDER = [(11 * i + 5) % IMAGES for i in range(IMAGES)]
 SAMPLING = Sampling()
 STATIC = StaticTree([[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
-PUBLISHED = StaticTree(json.loads((GOLDEN / "static_trees.json").read_text())["naive_extend_57"])
+PAPER_FIGURES = StaticTree(json.loads((GOLDEN / "static_trees.json").read_text())["naive_extend_57"])
 
 
 def eagle(tree, target):
@@ -65,7 +65,7 @@ METHODS = {
     "plain": (none, SharedNoise(), None),
     "chain": (partial(eagle, chain(5)), SharedNoise(), None),
     "static": (partial(eagle, STATIC), SharedNoise(), None),
-    "published": (partial(eagle, PUBLISHED), SharedNoise(), None),
+    "published": (partial(eagle, PAPER_FIGURES), SharedNoise(), None),
     "static, ratio": (partial(eagle, STATIC), Ratio(), None),
     "static, ratio, lantern_pp": (partial(eagle, STATIC), Ratio(), lambda codebook: LanternPP(codebook, 5, 3.0)),
     "static, ratio, cool_sd": (partial(eagle, STATIC), Ratio(), lambda codebook: CoolSD(1.3, 0.5, 0.1)),

@@ -22,8 +22,8 @@ from lantern.types import Generation, Round
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
-PUBLISHED = json.loads((GOLDEN / "static_trees.json").read_text())
-TREES = {name: StaticTree(PUBLISHED[name]) for name in PUBLISHED} | {
+PAPER_FIGURES = json.loads((GOLDEN / "static_trees.json").read_text())
+TREES = {name: StaticTree(PAPER_FIGURES[name]) for name in PAPER_FIGURES} | {
     "chain": chain(5),
     "eagle2": Eagle2Tree(20, 4, 5),
     "ddd": DDDTree(20, 5, 5, -2.0, [1, 2, 3, 4]),

@@ -32,7 +32,7 @@ from lantern.models.checkpoints import local_hashes
 from lantern.models.hub import commit_of
 from lantern.pipeline import Pipeline, check_skip, missing_arguments, pipelines
 from lantern.reporting.merge import add_point, merge_points
-from lantern.reporting.publish import publish, published_keys, write_measurements
+from lantern.reporting.publish import paper_keys, publish, write_measurements
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.memory import check_memory
 from lantern.tuning.auto import CHOICE, AutoTree, SavedChoice, resolve_tree
@@ -152,7 +152,7 @@ def _identified(
         plain_fingerprint=identity.config_fingerprint(config, identity.PLAIN),
         protocol=identity.protocol(pipeline.target, plan.prompts, config) | of_files,
         settings=settings,
-        notes=preset | published_keys({**pipeline.describe(), **settings, **preset}, config["published"] or {}),
+        notes=preset | paper_keys({**pipeline.describe(), **settings, **preset}, config["published"] or {}),
     )
 
 

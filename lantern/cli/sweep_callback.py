@@ -16,10 +16,11 @@ from omegaconf import DictConfig
 from lantern.cli.composing import error_of
 from lantern.cli.error_messages import at_end, sentence, user_error
 from lantern.evaluation.progress import EvaluationBar, open_sweep, sweep_bar
+from lantern.evaluation.records import read_provenance
 from lantern.evaluation.rows import is_baseline, setting_id
 from lantern.reporting.merge import begin_sweep, merge_points, point_folders, read_profiles, same_prompt_images
 from lantern.reporting.ranking import Budget, report_best
-from lantern.reporting.wandb_runs import Point, Tracker, group_of, tell_offline
+from lantern.reporting.wandb_runs import Point, Tracker, group_of, plain_config, shared_config, tell_offline
 from lantern.runtime.cores import usable_cores
 
 log = logging.getLogger(__name__)
@@ -141,8 +142,10 @@ def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budge
         return
     group, profiles, best = group_of(name, folder), read_profiles(points), budget.best(rows)
     report_best(folder, rows, budget, best)
+    configs = [record["config"] for point in points if (record := read_provenance(point))]
     for row in filter(is_baseline, rows):
-        tracker.point(Point(row, profiles.get(setting_id(row))), {}, folder, group)
+        tracker.point(Point(row, profiles.get(setting_id(row))), plain_config(shared_config(configs)), folder, group)
     columns, prompts = same_prompt_images(folder, points, rows)
-    tracker.summary(rows, best, figures, Point({}, prompts=prompts, columns=columns), folder, group)
+    images = Point({}, prompts=prompts, columns=columns)
+    tracker.summary(rows, best, figures, images, shared_config(configs), folder, group)
     tell_offline([folder])

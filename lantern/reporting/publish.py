@@ -10,14 +10,14 @@ from lantern.data.image_sets import Images, arrays_of
 from lantern.errors import unwritable
 from lantern.evaluation.evaluate import Measurement
 from lantern.evaluation.records import copy_missing
-from lantern.evaluation.rows import SUMMARY, Row, append_rows, encode, setting_id
+from lantern.evaluation.rows import SUMMARY, Row, append_rows, encode, is_baseline, setting_id
 from lantern.reporting.merge import add_point, merge_points, write_profiles
 from lantern.reporting.ranking import Budget
 from lantern.reporting.table import label_rows
-from lantern.reporting.wandb_runs import MAX_IMAGES, Point, Tracker, group_of, tell_offline
+from lantern.reporting.wandb_runs import MAX_IMAGES, Point, Tracker, group_of, plain_config, tell_offline
 from lantern.runtime.files import replace_file, replace_text
 
-PUBLISHED = ("tokens_per_step", "speedup", "frechet", "source")  # of a paper's setting
+PAPER_FIGURES = ("tokens_per_step", "speedup", "frechet", "source")  # of a paper's setting
 
 
 def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> None:
@@ -50,7 +50,7 @@ def publish(
         merge_points(folder, [folder], "one setting", budget)
     for measured in measurements[-1:] if sweep else measurements:
         point = Point(measured.row, measured.profile, measured.records, measured.batch.prompts, columns)
-        tracker.point(point, config, folder, group)
+        tracker.point(point, plain_config(config) if is_baseline(measured.row) else config, folder, group)
     if not sweep:
         tell_offline([folder])
 
@@ -65,11 +65,11 @@ def write_images(folder: Path, names: Sequence[str], images: Images) -> None:
         raise unwritable(f"images to {folder}", error) from error
 
 
-def published_keys(row: Row, published: Mapping[str, Sequence[Row] | None]) -> Row:
+def paper_keys(row: Row, papers: Mapping[str, Sequence[Row] | None]) -> Row:
     """A paper's figures, such as "published_speedup", if model, temperature and the settings that the paper states are
-    equal. published: by method, entries with keys of PUBLISHED and row keys that must be equal; the first match
+    equal. papers: by method, entries with keys of PAPER_FIGURES and row keys that must be equal; the first match
     counts. `source` says what the paper does not state."""
-    for entry in published.get(str(row.get("method"))) or ():
-        if all(row.get(key) == value for key, value in entry.items() if key not in PUBLISHED):
-            return {f"published_{name}": value for name, value in entry.items() if name in PUBLISHED}
+    for entry in papers.get(str(row.get("method"))) or ():
+        if all(row.get(key) == value for key, value in entry.items() if key not in PAPER_FIGURES):
+            return {f"published_{name}": value for name, value in entry.items() if name in PAPER_FIGURES}
     return {}

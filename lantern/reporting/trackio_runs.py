@@ -32,10 +32,10 @@ class TrackioTracker:
 
     def summary(
         self, rows: Sequence[Row], best: Choice | None, figures: Sequence[Path], images: Point,
-        folder: Path, group: Group,
+        config: Mapping[str, object], folder: Path, group: Group,
     ) -> None:  # fmt: skip
         found = {} if best is None else {"best": best.corrected}
-        self._send(f"{group.name}/summary", {}, {"points": len(rows), **found}, folder, group)
+        self._send(f"{group.name}/summary", config, {"points": len(rows), **found}, folder, group)
 
     def _send(self, name: str, config: Mapping[str, object], row: Mapping, folder: Path, group: Group) -> None:
         guard = Guard(f"every result is in {folder}", FINISH_TIMEOUT_S, "trackio")

@@ -14,16 +14,18 @@ from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlparse
 
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from lantern.drafters.loading import ARTIFACT
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, fixed_part, run_name, setting_id
-from lantern.identity import digest
+from lantern.identity import DECODING, PLAIN, digest
 from lantern.metrics.profile import Profile
 from lantern.models.checkpoints import weights_hash
 from lantern.reporting.ranking import Choice
 from lantern.runtime.files import read_object, replace_text
+from lantern.runtime.home import CONFIG_FOLDER
 
 if TYPE_CHECKING:
     import wandb
@@ -37,6 +39,7 @@ Returned = TypeVar("Returned")
 FOLDER_ID_FILE = "wandb.folder_id"
 MAX_IMAGES = 32  # in a table; all images are in the run folder
 RESULT_FILES = ("*.jsonl", "*.json", "*.csv", "*.png", "report.html")
+PLAIN_PARTS = {"drafter": "drafter/none.yaml", "acceptance": "acceptance/exact.yaml"}
 MODES = ("auto", "online", "offline", "disabled")
 
 
@@ -135,6 +138,27 @@ class Point(NamedTuple):
     columns: Mapping[str, Tensor] = {}  # label -> images [N, 3, H, W] in [0, 1], of the same prompts
 
 
+def plain_config(config: Mapping[str, object]) -> dict[str, object]:
+    """The configuration of a run's plain decoding: the same, without the method's parts."""
+    kept = {name: value for name, value in config.items() if name not in DECODING or name in PLAIN}
+    none = {name: OmegaConf.to_container(OmegaConf.load(CONFIG_FOLDER / file)) for name, file in PLAIN_PARTS.items()}
+    return kept | none if config else {}
+
+
+def shared_config(configs: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """The settings that all configurations have in common; a group that differs in one of its settings keeps the
+    others."""
+    first, *others = configs or [{}]
+    shared: dict[str, object] = {}
+    for name, value in first.items():
+        values = [other.get(name) for other in others]
+        if isinstance(value, Mapping) and all(isinstance(other, Mapping) for other in values):
+            shared[name] = shared_config([value, *values])
+        elif all(other == value for other in values):
+            shared[name] = value
+    return shared
+
+
 class Curve(NamedTuple):
     """Points that share their keys; `axis` is one of them."""
 
@@ -174,7 +198,7 @@ class Tracker:
 
     def summary(
         self, rows: Sequence[Row], best: Choice | None, figures: Sequence[Path], images: Point,
-        folder: Path, group: Group,
+        config: Mapping[str, object], folder: Path, group: Group,
     ) -> None:  # fmt: skip
         """One run for a whole sweep: the merged table, figures, same-prompt images across methods, and the best setting
         under the budget, number by number."""
@@ -193,7 +217,7 @@ class Tracker:
                 run.summary.update({f"best/{key}": value for key, value in values.items()})
             run.log_artifact(results_artifact(f"sweep-{folder_id(group.folder)}", folder, {"points": len(rows)}))
 
-        settings = {"job_type": "summary", "name": f"{group.name}/summary", "dir": folder}
+        settings = {"job_type": "summary", "name": f"{group.name}/summary", "config": dict(config), "dir": folder}
         tags = list(dict.fromkeys(tag for row in rows for tag in run_tags(row)))
         self._send(settings, group, "summary", [*self.tags, *tags], fill)
 

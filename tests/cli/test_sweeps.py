@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 from support.configs import SWEEPS, composed, composed_with_hydra, points_of, sweep_points
 from support.paths import CONF
 
-from lantern.reporting.publish import PUBLISHED, published_keys
+from lantern.reporting.publish import PAPER_FIGURES, paper_keys
 
 
 def settings_of(sweep: str) -> list[dict[str, str]]:
@@ -38,8 +38,8 @@ def test_every_published_figure_is_of_a_method_and_of_settings_that_can_be_run(n
     for entry in made[0].published[name]:
         assert entry.source
         assert (CONF / "model" / f"{entry.model}.yaml").is_file()
-        figures = {f"published_{key}": entry[key] for key in PUBLISHED if key in entry}
-        assert figures in [published_keys(described(cfg, entry.model), cfg.published) for cfg in made]
+        figures = {f"published_{key}": entry[key] for key in PAPER_FIGURES if key in entry}
+        assert figures in [paper_keys(described(cfg, entry.model), cfg.published) for cfg in made]
 
 
 def described(cfg, model: str) -> dict[str, object]:
@@ -118,8 +118,8 @@ def test_the_children_sweep_compares_trees_of_one_size():
 def test_published_figures_stand_beside_ours_for_the_published_settings_alone():
     published = {"eagle1": [{"model": "xl", "temperature": 1, "k": 5, "speedup": 2.0, "source": "paper"}]}
     row = {"method": "eagle1", "model": "xl", "temperature": 1.0, "k": 5}
-    assert published_keys(row, published) == {"published_speedup": 2.0, "published_source": "paper"}
-    assert published_keys(row | {"temperature": 0.0}, published) == {}
-    assert published_keys(row | {"method": "eagle2"}, published) == {}
-    assert published_keys(row, {"eagle1": None}) == {}  # which published.eagle1=null leaves out
-    assert published_keys(row | {"k": 6}, published) == {}
+    assert paper_keys(row, published) == {"published_speedup": 2.0, "published_source": "paper"}
+    assert paper_keys(row | {"temperature": 0.0}, published) == {}
+    assert paper_keys(row | {"method": "eagle2"}, published) == {}
+    assert paper_keys(row, {"eagle1": None}) == {}  # which published.eagle1=null leaves out
+    assert paper_keys(row | {"k": 6}, published) == {}

@@ -6,7 +6,7 @@ from support.configs import composed, points_of
 
 import lantern
 from lantern.pipeline import pipelines
-from lantern.reporting.publish import published_keys
+from lantern.reporting.publish import paper_keys
 
 POINTS = points_of("paper")
 pytestmark = pytest.mark.full
@@ -26,4 +26,4 @@ def test_every_point_starts_and_another_models_figures_do_not_stand_beside_it(ta
     tree = parts.pop("tree")
     row = pipelines(model=target, **parts)(tree).describe() | {"method": settings["+method"]}
     assert row["temperature"] == float(settings["sampling.temperature"])
-    assert published_keys(row, cfg.published) == {}
+    assert paper_keys(row, cfg.published) == {}

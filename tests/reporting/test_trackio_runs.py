@@ -34,8 +34,9 @@ def test_a_setting_is_a_run_and_so_is_the_end_of_a_sweep(told, tmp_path):
         ({key: value for key, value in ROW.items() if value is not None}, None), "end",
     ]  # fmt: skip
     told.clear()
-    tracker.summary([ROW], Choice(ROW, True, 1), [], Point({}), tmp_path, group)
-    assert (told[0][1], told[1][0]["points"], told[1][0]["best/speedup"]) == ("delta-a/summary", 1, 1.5)
+    tracker.summary([ROW], Choice(ROW, True, 1), [], Point({}), {"seed": 0}, tmp_path, group)
+    assert (told[0][1], told[0][3]) == ("delta-a/summary", {"seed": 0})
+    assert (told[1][0]["points"], told[1][0]["best/speedup"]) == (1, 1.5)
 
 
 def test_a_training_logs_its_curves(told):

@@ -15,6 +15,7 @@ from lantern.cli.sweep_callback import report_sweep
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.rows import setting_id
+from lantern.identity import write_provenance
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.reporting.merge import begin_sweep
 from lantern.reporting.publish import publish
@@ -48,6 +49,9 @@ def tracked(tmp_path_factory, weights) -> dict[str, OfflineRun]:
         measured = Evaluation(Plan(PROMPTS, 2, 3, 4, folder=point, shared=folder)).run(FakePipeline())
         measured[1].row.update({"drafter_hash": "abc"} | {f"measure_{i}": i for i in range(120)})  # rows are long
         config = {"seed": 0, "drafter": {"checkpoint": str(weights)}, "sweep": {"name": "delta"}}
+        for number, delta in enumerate((0.01, 0.1, 0.4)):
+            own = config | {"acceptance": {"_target_": "own.Rule", "delta": delta}}
+            write_provenance(folder / str(number), own, {})
         publish(point, folder, measured, config, tracker, BUDGET)
         report_sweep(folder, "delta", tracker, BUDGET)
     runs = [*read_runs(point), *read_runs(folder)]
@@ -63,6 +67,16 @@ def test_runs_of_a_sweep_share_a_group_and_have_a_job_type(tracked):
     assert [run.run.job_type for run in (point, plain, summary)] == ["evaluate", "evaluate", "summary"]
     assert list(point.run.tags) == ["mine", "fake", "eagle", "static", "ratio", "lantern"]
     assert {run.exit_code for run in (point, plain, summary)} == {0}
+
+
+def test_every_run_has_the_configuration_of_what_it_shows(tracked):
+    """Catches runs of plain decoding with the drafter and rule of a method beside them, or with no configuration."""
+    folder = tracked["folder"]
+    plain, summary = tracked["fake/ar"].config, tracked[f"delta-{folder.name}/summary"].config
+    assert (plain["seed"], plain["drafter"]) == (0, {"_target_": "lantern.drafters.none.NoDrafter"})
+    assert plain["acceptance"] == {"_target_": "lantern.acceptance.exact.Exact"}
+    assert (summary["seed"], summary["acceptance"]) == (0, {"_target_": "own.Rule"})  # points differ in its δ
+    assert "checkpoint" in tracked["fake/lantern/static/k100-d0.03"].config["drafter"]
 
 
 def test_tables_show_the_same_prompts_across_methods(tracked):

@@ -18,6 +18,7 @@ class OfflineRun:
     """The content of a run, as a server would receive it."""
 
     run: object = None  # the protobuf record: project, run_group, job_type, tags, run_id, display_name
+    config: dict = field(default_factory=dict)
     history: list[dict] = field(default_factory=list)
     summary: dict = field(default_factory=dict)
     artifacts: list = field(default_factory=list)
@@ -59,6 +60,9 @@ def _read(path: Path) -> OfflineRun:
         kind = record.WhichOneof("record_type")
         if kind == "run":
             read.run = record.run
+            read.config |= _items(record.run.config.update)
+        elif kind == "config":
+            read.config |= _items(record.config.update)
         elif kind == "history":
             read.history.append(_items(record.history.item))
         elif kind == "summary":

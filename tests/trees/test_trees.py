@@ -17,7 +17,7 @@ from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
 from lantern.types import PADDING, DraftTree, TreeTopology
 
-PUBLISHED = json.loads((ROOT / "tests" / "golden" / "static_trees.json").read_text())
+PAPER_FIGURES = json.loads((ROOT / "tests" / "golden" / "static_trees.json").read_text())
 SIZES = {
     "mc_sim_7b_63": 25, "mc_sim_7b_63_balanced": 25, "naive_extend_57": 57, "medusa_2_7b_63": 63,
     "reverse_balanced_25": 25, "chain": 5,
@@ -30,8 +30,8 @@ def test_a_published_tree_is_the_one_in_the_configs(name):
     file = "static" if name == "mc_sim_7b_63" else name
     config = yaml.safe_load((ROOT / "conf" / "tree" / f"{file}.yaml").read_text())
     paths = config.get("paths") or [[0] * depth for depth in range(1, config["length"] + 1)]
-    assert sorted(map(tuple, paths)) == sorted(map(tuple, PUBLISHED[name]))
-    tree = StaticTree(PUBLISHED[name])
+    assert sorted(map(tuple, paths)) == sorted(map(tuple, PAPER_FIGURES[name]))
+    tree = StaticTree(PAPER_FIGURES[name])
     assert len(tree.paths) == tree.num_nodes - 1 == SIZES[name]
 
 
@@ -77,7 +77,7 @@ def test_sizes_that_leave_no_tree_are_one_clear_error(policy, sizes):
 @pytest.mark.parametrize("needs_draft_law", [False, True])
 def test_a_static_tree_takes_the_best_ranks_of_every_node(name, needs_draft_law):
     """Catches ranks, parents or laws that are mixed up between nodes of a level."""
-    tree, laws = StaticTree(PUBLISHED[name]), PathLaws(codes=12, seed=0)
+    tree, laws = StaticTree(PAPER_FIGURES[name]), PathLaws(codes=12, seed=0)
     grown = tree.grow(torch.tensor([3, 4]), torch.tensor([99, 99]), laws, ByLikelihood(needs_draft_law))
     for row, root in enumerate((3, 4)):
         tokens = {(): (root,)}
@@ -95,7 +95,7 @@ def test_a_static_tree_takes_the_best_ranks_of_every_node(name, needs_draft_law)
 def test_draws_beyond_the_support_become_padding_with_all_their_descendants():
     """Catches children that q could not have drawn, and orphans below them."""
     laws = PathLaws(codes=12, seed=1, zeros=0.8)
-    grown = StaticTree(PUBLISHED["naive_extend_57"]).grow(
+    grown = StaticTree(PAPER_FIGURES["naive_extend_57"]).grow(
         torch.arange(6), torch.full((6,), 99), laws, ByLikelihood(True)
     )
     assert grown.is_padding.any()
