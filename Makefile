@@ -10,7 +10,7 @@ PORT ?= 8123
 SHARE ?= 1
 GPU_RUN ?= runs/gpu
 RESOLUTION ?= lowest-direct
-GPU_INDEX ?= https://pypi.org/simple
+GPU_INDEX ?=
 GPU_STAMP := .venv-gpu/.installed-$(shell printf %s "$(GPU_INDEX)" | cksum | cut -d" " -f1)
 
 .PHONY: help env demo look results weights world faults gpu test test-full test-portable test-slurm test-versions lint
@@ -75,11 +75,13 @@ test-versions:  ## the essentials beside the lowest versions that pyproject.toml
 gpu: $(GPU_STAMP)  ## on a machine with a GPU: tests, agreement, benchmarks and the field, into GPU_RUN; GPU_STEPS=tests,embedded for some
 	.venv-gpu/bin/python -m tools.gpu $(GPU_RUN) $(GPU_STEPS)
 
-$(GPU_STAMP): requirements.txt  # torch from PyPI is built for CUDA; GPU_INDEX names an index of torch for another CUDA
+# GPU_INDEX names an index of torch for another CUDA than that of PyPI's build. All else comes from the index that pip is set to, with
+# no extra one of the environment, which may have a build of torch without CUDA.
+$(GPU_STAMP): requirements.txt
 	$(PYTHON) -m venv --clear .venv-gpu
-	for wanted in "$(GPU_INDEX) $$(grep -E '^torch(vision)?==' requirements.txt | tr '\n' ' ')" "https://pypi.org/simple -r requirements.txt"; do \
-	    PIP_CONFIG_FILE=/dev/null PIP_EXTRA_INDEX_URL= .venv-gpu/bin/python -m pip install --quiet \
-	        --disable-pip-version-check --index-url $$wanted || exit 1; done
+	$(if $(GPU_INDEX),PIP_EXTRA_INDEX_URL= .venv-gpu/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --index-url $(GPU_INDEX) $$(grep -E '^torch(vision)?==' requirements.txt | tr '\n' ' '))
+	PIP_EXTRA_INDEX_URL= .venv-gpu/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
 lint: env  ## style and types

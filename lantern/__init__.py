@@ -2,13 +2,13 @@
 
 from importlib import import_module
 
-__version__ = "0.3.0"  # pyproject.toml reads it here
+from lantern.version import __version__
 
 IN = {  # where they are: what they bring with them, such as Hydra and torch, most imports of this do without
     "load": "api", "wrap": "api", "check_law": "laws.certificate", "accelerate": "acceleration",
     "accelerated": "acceleration", "restore": "acceleration",
 }  # fmt: skip
-__all__ = ["accelerate", "accelerated", "check_law", "load", "restore", "wrap"]
+__all__ = ["__version__", "accelerate", "accelerated", "check_law", "load", "restore", "wrap"]
 
 
 def __getattr__(name: str) -> object:

@@ -22,6 +22,7 @@ from lantern.runtime.cores import usable_cores
 from lantern.runtime.files import is_file, replace_text
 from lantern.runtime.hardware import vector_instructions
 from lantern.types import Target, reader_of
+from lantern.version import __version__
 
 DIGITS = 12  # older files hold 10 or 16 digits, of the same hashes
 BLOCK = 1 << 20  # bytes of a file read at once
@@ -264,6 +265,7 @@ def protocol(target: Target, prompts: Sequence[str], config: Mapping[str, Any]) 
         "threads": torch.get_num_threads(),
         "compile": target.compiles,
         "tf32": torch.backends.cuda.matmul.allow_tf32,
+        "version": __version__,
         "code": code_hash(),
         "user_code": user_code(config),
         "revision": git_state()["revision"],

@@ -11,6 +11,7 @@ from support.paths import ROOT
 
 PACKAGE = ROOT / "lantern"
 ORDER = (  # lowest first: a module imports from its own room and lower ones
+    "version",
     "errors",
     "hashing",
     "noise",

@@ -113,6 +113,11 @@ def _run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
+def test_the_citation_is_of_this_version():
+    """Catches a second place with a version."""
+    assert f"\nversion: {lantern.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
 @pytest.mark.full
 def test_the_wheel_is_typed_and_has_the_version_of_the_package(wheel):
     """Catches a second place with a version, and types that a reader's type checker is not told of."""

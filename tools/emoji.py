@@ -6,18 +6,18 @@ import hashlib
 import io
 import json
 import re
+import subprocess
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from urllib.request import urlopen
+from tempfile import TemporaryDirectory
 
 from lantern.errors import LanternError
 from lantern.runtime.files import replace_text
 from lantern.runtime.home import override
 from tools.weights import STEM, keep, run
 
-REGISTRY = "https://registry.npmjs.org/@iconify-json/{0}/-/{0}-{1}.tgz"
 STUDIOS = {  # word of the captions: package, version, the first digits of its SHA-256, licence
     "noto": ("noto", "1.2.9", "3e918d88fc945c0b", "Apache 2.0, Google"),
     "blob": ("noto-v1", "1.2.5", "2bf62c26c2c2884a", "Apache 2.0, Google"),
@@ -36,11 +36,25 @@ HELD_OUT = 0.3  # of the names that three studios or more have drawn: one of the
 
 def fetch(package: str, version: str, sha256: str) -> dict:
     """The icons of a package: {"icons": {name: {"body": SVG, …}}, "width", "height"}."""
-    address = REGISTRY.format(package, version)
-    with urlopen(address, timeout=60) as answer:
-        content = answer.read()
+    name = f"@iconify-json/{package}@{version}"  # in the registry that npm is set to
+    with TemporaryDirectory() as folder:
+        program = [
+            "npm",
+            "pack",
+            name,
+            "--silent",
+            "--pack-destination",
+            folder,
+        ]
+        try:
+            done = subprocess.run(program, capture_output=True, text=True, check=False)
+        except FileNotFoundError as error:
+            raise LanternError(f"npm, which fetches {name}, is not installed; install Node.js") from error
+        if done.returncode:
+            raise LanternError(f"npm pack {name} failed: {done.stderr.strip()}")
+        content = next(Path(folder).glob("*.tgz")).read_bytes()
     if not hashlib.sha256(content).hexdigest().startswith(sha256):
-        raise LanternError(f"{address} is not the file that was tried; compare its licence and pictures, then its hash")
+        raise LanternError(f"{name} is not the file that was tried; compare its licence and pictures, then its hash")
     with tarfile.open(fileobj=io.BytesIO(content)) as files:
         return json.load(files.extractfile("package/icons.json"))
 

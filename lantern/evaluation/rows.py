@@ -26,8 +26,8 @@ SETTING_KEYS = (
 )  # fmt: skip
 PROTOCOL_KEYS = (
     "fingerprint", "target_hash", "target_commit", "drafter_commit", "tokenizer_hash", "prompts_hash", "split",
-    "batch_size", "dtype", "device", "threads", "compile", "cuda_graphs", "tf32", "code", "user_code", "revision",
-    "torch", "law", "warnings",
+    "batch_size", "dtype", "device", "threads", "compile", "cuda_graphs", "tf32", "version", "code", "user_code",
+    "revision", "torch", "law", "warnings",
 )  # fmt: skip
 IDENTITY_KEYS = (  # identify a setting, with SETTING_KEYS
     "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype", "device", "threads", "torch",

@@ -92,6 +92,17 @@ def test_a_figure_of_the_setting_itself_may_have_a_limit():
         Budget({}, most={"speedup": 1.0})
 
 
+def test_it_is_said_where_no_setting_is_proven_faster_than_plain_decoding(tmp_path, capsys):
+    """Catches a winner by chance: the best of several that are no faster."""
+    shared = {"acceptance": "exact", "tree": "t", "lossless": True, "speedup_high": 1.4}
+    rows = [AR, *(row(1.2, speedup_low=low, k=k, **shared) for k, low in enumerate((0.9, 1.02)))]
+    budget = Budget({"frechet": 0.1})
+    report_best(tmp_path, rows, budget, budget.best(rows))
+    assert "no setting is proven faster than plain decoding" in capsys.readouterr().out  # 1.02 is the best of two
+    report_best(tmp_path, rows[:1] + rows[2:], budget, budget.best(rows[:1] + rows[2:]))
+    assert "proven" not in capsys.readouterr().out
+
+
 def test_few_images_prove_nothing():
     """Catches bounds of a distance that is mostly bias, whose shares are no limit."""
     wanted = Budget({"frechet": 0.1}, proven=True, min_images=2000)

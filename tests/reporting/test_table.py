@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from lantern.reporting.plots import pareto_front
+from lantern.figures import FIGURES
+from lantern.reporting.plots import draw_pareto, limits_of, pareto_front, price_of
 from lantern.reporting.table import format_table, label_rows
 
 SHARED = {"model": "m", "tree": "static", "seed": 0, "acceptance": "exact", "temperature": 1.0}
@@ -54,6 +55,34 @@ def test_an_output_tv_stands_beside_its_floor_and_its_positions_and_says_when_it
 def test_differences_from_plain_decoding_are_printed_where_nothing_else_judges_images(judged, shown):
     rows = [SHARED | {"tree": tree, "equal_images": 0.5, "image_diff": 0.01} | judged for tree in "ab"]
     assert ("image diff" in format_table(rows)) is shown
+
+
+def test_a_table_fits_its_terminal_by_what_matters_least():
+    """Catches lines that a terminal of 100 letters breaks, and a column that is gone without a word."""
+    figures = {"speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1, "tokens_per_step": 3.0, "output_tv": 0.125}
+    figures |= {key: 1.25 for key in ("latency_s", "round_ms", "draft_ms", "verify_ms", "accept_ms", "target_forwards")}
+    rows = [SHARED | figures | {"drafter": "eagle", "tree": tree, "within_budget": verdict}
+            for tree, verdict in (("static", "open"), ("eagle2", "no"))]  # fmt: skip
+    whole, narrow = format_table(rows), format_table(rows, 80)
+    assert max(map(len, narrow.splitlines())) <= 80 < max(map(len, whole.splitlines()[:4]))
+    assert all(title in narrow.splitlines()[0] for title in ("speed-up", "tokens per step", "output TV"))
+    assert "in results.csv: " in narrow
+    assert "accept ms" in narrow.split("in results.csv: ")[1]
+    assert "open, by the values alone" in whole
+
+
+def test_plain_decoding_stands_in_every_panel_and_bounds_that_leave_it_set_no_axis(tmp_path):
+    """Catches a plot of output TV without its reference, a front of settings slower than plain decoding, and points in
+    a corner beside one bound of 40."""
+    plain = {"drafter": "none", "speedup": 1.0}
+    rows = [{"speedup": 0.5, "output_tv": 0.1}, {"speedup": 2.0, "output_tv": 0.2}]
+    rows[1] |= {"speedup_low": 1.9, "speedup_high": 40.0}
+    priced = [row | {"output_tv": price_of(row, FIGURES["output_tv"])} for row in (plain, *rows)]
+    assert [row["speedup"] for row in pareto_front(priced, "output_tv")] == [1.0, 2.0]
+    low, high = limits_of(priced, "speedup")
+    assert (low < 0.5, 2.0 < high < 3.0) == (True, True)
+    shared = {"acceptance": "exact", "tree": "t"}
+    assert draw_pareto([shared | row for row in (plain, *rows)], ["AR", "a", "b"], tmp_path / "pareto.png").is_file()
 
 
 def test_the_front_drops_what_is_beaten_in_both():

@@ -58,12 +58,18 @@ def page_content(
     ]  # fmt: skip
     return {
         "title": title,
-        "note": shared_settings(rows),
+        "note": f"{shared_settings(rows)} {_version(rows)}",
         "rows": listed,
         "columns": [asdict(figure) for figure in columns_of(rows)],
         "protocol": protocol(points, rows, labels),
         **same_prompt_pictures(home, points, settings),
     }
+
+
+def _version(rows: Sequence[Row]) -> str:
+    """Which Lantern has measured the rows."""
+    versions = dict.fromkeys(str(row["version"]) for row in rows if row.get("version"))
+    return f"Lantern {', '.join(versions)}." if versions else ""
 
 
 def _noise(row: Row) -> str | None:
