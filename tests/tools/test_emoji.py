@@ -70,5 +70,5 @@ def test_a_package_of_other_content_is_refused(tmp_path, monkeypatch):
     npm.write_text('#!/bin/sh\necho "$2" > "$5/package.tgz"\n')
     npm.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    with pytest.raises(LanternError, match="@iconify-json/noto@1.2.9 is not the file that was tried"):
+    with pytest.raises(LanternError, match=r"@iconify-json/noto@1\.2\.9 is not the file that was tried"):
         emoji.fetch("noto", "1.2.9", "00")
