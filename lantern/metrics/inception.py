@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
+from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, FeatureExtractorInceptionV3
 from torch_fidelity.metric_isc import KEY_METRIC_ISC_MEAN, isc_features_to_metric
 
 from lantern.data.image_sets import Images
 from lantern.errors import CheckpointError, LanternError, is_whole
 from lantern.identity import state_hash
 from lantern.metrics.intervals import difference_interval, jackknife, prompt_groups, swapped_sides, swaps
-from lantern.metrics.metric import ImagesMemo, Metric, extract_features
+from lantern.metrics.metric import ImagesMemo, Metric, as_bytes, extract_features
 from lantern.models.checkpoints import read_weights
 from lantern.runtime.hardware import resolve_device
 
@@ -22,6 +22,14 @@ LAYERS = ["2048", "logits_unbiased"]
 SPLIT_SEED = 2020  # of torch-fidelity's splits
 IMAGES_PER_SPLIT = 50  # with fewer the score mostly reflects their number
 RESAMPLES = 200
+FETCH = (
+    f"fetch {URL_INCEPTION_V3} (91 MB) and give its path as metrics.fidelity.extractor.weights=…, or for the inception "
+    "score as metrics.inception_score.network.weights=…"
+)
+WITHOUT_WEIGHTS = (
+    f"FID and the inception score need the weights of torch-fidelity's Inception; {FETCH}; without them "
+    "'metrics=[fidelity_vision]' judges by DINOv2's features and 'metrics=[fidelity]' by those of the embedded critic"
+)
 
 
 class Inception(nn.Module):
@@ -42,20 +50,18 @@ class Inception(nn.Module):
         return self._layers(images)[1]
 
     def _layers(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        pixels = (images * 255).round().clamp(0, 255).byte()
-        return self.body(pixels.to(next(self.parameters()).device))
+        return self.body(as_bytes(images).to(next(self.parameters()).device))
 
 
-def load_inception(weights: str | Path, device: str = "cpu") -> Inception:
+def load_inception(weights: str | Path | None, device: str = "cpu") -> Inception:
     """weights: the file of torch-fidelity's releases."""
+    if weights is None:
+        raise CheckpointError(WITHOUT_WEIGHTS)
     read_weights(weights)  # torch-fidelity would execute code in the file
     try:
         body = FeatureExtractorInceptionV3("inception", LAYERS, feature_extractor_weights_path=str(weights))
     except RuntimeError as error:
-        raise CheckpointError(
-            f"{weights} holds no weights of torch-fidelity's Inception; fetch weights-inception-2015-12-05-6726825d.pth"
-            f" from https://github.com/toshas/torch-fidelity/releases and give its path"
-        ) from error
+        raise CheckpointError(f"{weights} holds no weights of torch-fidelity's Inception; {FETCH}") from error
     return Inception(body).to(resolve_device(device))
 
 

@@ -45,13 +45,17 @@ def batches(images: Images, size: int = BATCH_SIZE) -> Iterator[Tensor]:
     return (images[start : start + size] for start in range(0, len(images), size))
 
 
+def as_bytes(images: Tensor) -> Tensor:
+    """Pixels in [0, 1] as bytes, as image files hold them."""
+    return (images.contiguous() * 255).round().clamp(0, 255).byte()
+
+
 @torch.no_grad()
 def extract_features(images: Images, network: Callable[[Tensor], Tensor]) -> Tensor:
-    """network(images) [N, F], float32. Images are rounded to bytes, as image files would hold them."""
+    """network(images) [N, F], float32. Images are rounded to bytes."""
     found = []
     for batch in batches(images):
-        pixels = (batch.contiguous() * 255).round().clamp(0, 255).byte()
-        found.append(network(pixels.float() / 255).float().cpu())
+        found.append(network(as_bytes(batch).float() / 255).float().cpu())
     return torch.cat(found)
 
 

@@ -1,70 +1,56 @@
-"""Networks that judge images, from local files or the Hub: vision networks such as DINOv2 (2304.07193), CLIP
-(2103.00020) and its descendants PickScore (2305.01569) and HPSv2 (2306.09341), whose scores of images and prompts are a
-metric."""
+"""Networks that score images, from local files or the Hub, each with its own image processor: vision networks such as
+DINOv2 (2304.07193), CLIP (2103.00020) and its descendant PickScore (2305.01569), whose scores of images and prompts are
+a metric."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
 import torch
+from PIL.Image import Resampling
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity, interpolate
-from transformers import AutoConfig, AutoModel, AutoTokenizer, CLIPConfig, CLIPModel, CLIPVisionModel
+from torch.nn.functional import cosine_similarity
+from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoTokenizer, CLIPModel, CLIPVisionModel
+from transformers import CLIPImageProcessorPil as ClipProcessor
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from lantern.data.image_sets import Images
 from lantern.errors import CheckpointError, LanternError, first_line
 from lantern.identity import state_hash
 from lantern.metrics.intervals import mean_interval
-from lantern.metrics.metric import ImagesMemo, Metric, batches
-from lantern.models.checkpoints import load_strictly, read_weights, shortened
-from lantern.models.hub import find_file, find_folder
+from lantern.metrics.metric import ImagesMemo, Metric, as_bytes, batches
+from lantern.models.checkpoints import shortened
+from lantern.models.hub import find_folder
 from lantern.runtime.hardware import resolve_device
 
 BATCH_SIZE = 32
 UNREADABLE = (OSError, ValueError, KeyError, AttributeError, RuntimeError, SafetensorError, UnpicklingError)
 CLIP_BYTES, VISION_BYTES, TOKENIZER_BYTES = 4 * 10**9, 4 * 10**8, 3 * 10**6  # about, of the usual ones
-OPEN_CLIP_FILE = "HPS_v2.1_compressed.pt"  # of a Hub id
 TOKENIZER_FILES = "*.json", "*.txt"
-CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
-OPEN_CLIP_NAMES = (  # parts of the names of weights in open_clip and in transformers, replaced in this order
-    ("visual.transformer.resblocks.", "vision_model.encoder.layers."),
-    ("visual.class_embedding", "vision_model.embeddings.class_embedding"),
-    ("visual.positional_embedding", "vision_model.embeddings.position_embedding.weight"),
-    ("visual.conv1.", "vision_model.embeddings.patch_embedding."),
-    ("visual.ln_pre.", "vision_model.pre_layrnorm."),
-    ("visual.ln_post.", "vision_model.post_layernorm."),
-    ("visual.proj", "visual_projection.weight"),
-    ("transformer.resblocks.", "text_model.encoder.layers."),
-    ("token_embedding.", "text_model.embeddings.token_embedding."),
-    ("positional_embedding", "text_model.embeddings.position_embedding.weight"),
-    ("ln_final.", "text_model.final_layer_norm."),
-    ("text_projection", "text_projection.weight"),
-    (".ln_1.", ".layer_norm1."),
-    (".ln_2.", ".layer_norm2."),
-    (".attn.out_proj.", ".self_attn.out_proj."),
-    (".mlp.c_fc.", ".mlp.fc1."),
-    (".mlp.c_proj.", ".mlp.fc2."),
-)
+PROCESSOR_FILE = "preprocessor_config.json"
 
 
-class Pixels(nn.Module):
-    """Preprocessing: one size, bicubic with antialiasing; normalised channels. Takes images from any device."""
+class Pixels:
+    """Preprocessing by a network's image processor of `transformers`, on the CPU, as its authors evaluate it."""
 
-    def __init__(self, size: int, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__()
-        self.size, self.resize = size, f"bicubic antialiased {size}"
-        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1))
-        self.register_buffer("std", torch.tensor(std).view(3, 1, 1))
+    def __init__(self, processor: Any) -> None:
+        self.processor, self.resize = processor, resize_rule(processor.to_dict())
 
-    def forward(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, 3, size, size]
-        size = self.size, self.size
-        resized = interpolate(images.to(self.mean.device), size, mode="bicubic", antialias=True)
-        return (resized.clamp(0, 1) - self.mean) / self.std
+    def __call__(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, 3, height, width]
+        pixels = list(as_bytes(images).permute(0, 2, 3, 1).cpu().numpy())
+        return self.processor(pixels, return_tensors="pt", input_data_format="channels_last").pixel_values
+
+
+def resize_rule(settings: dict[str, Any]) -> str:
+    """What an image processor does to an image's size: "shortest edge 256 bicubic, centre crop 224 x 224"."""
+    size, crop = settings.get("size") or {}, settings.get("crop_size") or {}
+    sides = f"{size['width']} x {size['height']}" if "height" in size else f"shortest edge {size.get('shortest_edge')}"
+    steps = [f"{sides} {Resampling(settings['resample']).name.lower()}"] if settings.get("do_resize") else []
+    steps += [f"centre crop {crop['width']} x {crop['height']}"] if settings.get("do_center_crop") else []
+    return ", ".join(steps) or "none"
 
 
 class VisionFeatures(nn.Module):
@@ -76,7 +62,7 @@ class VisionFeatures(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """[B, 3, H, W] in [0, 1] -> [B, F]"""
-        return self.body(self.pixels(images)).pooler_output
+        return self.body(self.pixels(images).to(self.body.device)).pooler_output
 
 
 class Clip(nn.Module):
@@ -93,7 +79,7 @@ class Clip(nn.Module):
         texts = self.tokenizer(list(prompts), padding=True, return_tensors="pt", **limits)
         texts = texts.to(self.body.device)
         words = self.body.get_text_features(texts.input_ids, texts.attention_mask).pooler_output
-        shown = self.body.get_image_features(self.pixels(images)).pooler_output
+        shown = self.body.get_image_features(self.pixels(images).to(self.body.device)).pooler_output
         return self.scale * cosine_similarity(shown, words)
 
     @property
@@ -151,7 +137,7 @@ def load_vision(folder: str | Path, device: str = "cpu") -> VisionFeatures:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         body = _read_pretrained(CLIPVisionModel if config.model_type.startswith("clip") else AutoModel, folder)
-        pixels = _pixels_of(folder, body.config.image_size)
+        pixels = Pixels(AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True))
     except UNREADABLE as error:
         raise CheckpointError(
             f"{folder} holds no vision network ({first_line(error)}); download one of `transformers`, such as "
@@ -167,42 +153,18 @@ def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: fl
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         if config.model_type != "clip":
             raise ValueError(f"its model_type is {config.model_type}, not clip")
-        body = _read_pretrained(CLIPModel, folder)
+        body, side = _read_pretrained(CLIPModel, folder), config.vision_config.image_size
+        if (Path(folder) / PROCESSOR_FILE).is_file():
+            processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)
+        else:
+            processor = ClipProcessor(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
     except UNREADABLE as error:
         raise CheckpointError(
             f"{folder} holds no CLIP with both its image and its text side ({first_line(error)}); download one of "
             f"`transformers`, such as openai/clip-vit-base-patch32, and give its folder"
         ) from error
-    usual = {"image_mean": CLIP_MEAN, "image_std": CLIP_STD}
-    pixels = _pixels_of(folder, config.vision_config.image_size, usual)
     words = load_tokenizer(tokenizer or folder, config.text_config.vocab_size)
-    return _frozen(Clip(body, words, pixels, scale), device)
-
-
-def load_open_clip(
-    checkpoint: str | Path, tokenizer: str | Path, heads: int = 16, scale: float = 1.0, device: str = "cpu"
-) -> Clip:
-    """A CLIP from a file of weights saved by open_clip, such as HPSv2's, a ViT-H/14. heads: of both towers' attention,
-    which the weights do not show. tokenizer: a folder of `transformers` or a Hub id."""
-    checkpoint = find_file(checkpoint, OPEN_CLIP_FILE, "network.checkpoint", CLIP_BYTES)
-    state = read_weights(checkpoint)
-    try:
-        config = _open_clip_config(state, heads)
-    except KeyError as error:
-        raise CheckpointError(
-            f"{checkpoint} holds no CLIP in open_clip's layout (it lacks {error.args[0]}); give one such as HPSv2's "
-            f"HPS_v2.1_compressed.pt"
-        ) from error
-    with torch.device("meta"):
-        body = CLIPModel(config)
-    body = body.to_empty(device="cpu")
-    for side in (body.text_model, body.vision_model):  # 0, 1, 2, …, stored by neither layout
-        positions = side.embeddings.position_ids
-        positions.copy_(torch.arange(positions.shape[1])[None])
-    load_strictly(body, _transformers_state(state), checkpoint, "give a ViT of open_clip with one text tower")
-    words = load_tokenizer(tokenizer, config.text_config.vocab_size)
-    pixels = Pixels(config.vision_config.image_size, CLIP_MEAN, CLIP_STD)
-    return _frozen(Clip(body.float(), words, pixels, scale), device)
+    return _frozen(Clip(body, words, Pixels(processor), scale), device)
 
 
 def load_tokenizer(source: str | Path, vocab_size: int) -> Tokenizer:
@@ -230,58 +192,5 @@ def _read_pretrained(kind: Any, folder: str | Path) -> nn.Module:
     return body
 
 
-def _pixels_of(folder: str | Path, size: int, otherwise: Mapping[str, Sequence[float]] | None = None) -> Pixels:
-    """By a folder's preprocessor_config.json; without that file by `otherwise`, or FileNotFoundError."""
-    path = Path(folder) / "preprocessor_config.json"
-    is_read = path.is_file() or otherwise is None
-    settings = {**(otherwise or {}), **(json.loads(path.read_text()) if is_read else {})}
-    crop = settings.get("crop_size", size)
-    return Pixels(crop["height"] if isinstance(crop, dict) else crop, settings["image_mean"], settings["image_std"])
-
-
 def _frozen(network: nn.Module, device: str) -> Any:
     return network.eval().requires_grad_(False).to(resolve_device(device))
-
-
-def _open_clip_config(state: Mapping[str, Tensor], heads: int) -> CLIPConfig:
-    """The sizes by the shapes of the weights."""
-    vocab_size = len(state["token_embedding.weight"])
-    patch = state["visual.conv1.weight"].shape[-1]
-    side = round((len(state["visual.positional_embedding"]) - 1) ** 0.5)
-    text = _tower_sizes(state, "transformer.resblocks.", heads) | {
-        "vocab_size": vocab_size,
-        "max_position_embeddings": len(state["positional_embedding"]),
-        "eos_token_id": vocab_size - 1,
-        "bos_token_id": vocab_size - 2,
-    }
-    vision = _tower_sizes(state, "visual.transformer.resblocks.", heads)
-    vision |= {"image_size": side * patch, "patch_size": patch}
-    return CLIPConfig(text_config=text, vision_config=vision, projection_dim=state["text_projection"].shape[1])
-
-
-def _tower_sizes(state: Mapping[str, Tensor], prefix: str, heads: int) -> dict[str, object]:
-    inner, width = state[f"{prefix}0.mlp.c_fc.weight"].shape
-    return {
-        "hidden_size": width,
-        "intermediate_size": inner,
-        "num_hidden_layers": len(
-            {name.removeprefix(prefix).split(".")[0] for name in state if name.startswith(prefix)}
-        ),
-        "num_attention_heads": heads,
-        "hidden_act": "gelu",
-    }
-
-
-def _transformers_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of open_clip under the names of transformers: queries, keys and values split, projections transposed."""
-    renamed: dict[str, Tensor] = {}
-    for name, value in state.items():
-        for theirs, ours in OPEN_CLIP_NAMES:
-            name = name.replace(theirs, ours)
-        if ".attn.in_proj_" in name:
-            for letter, part in zip("qkv", value.chunk(3), strict=True):
-                renamed[name.replace(".attn.in_proj_", f".self_attn.{letter}_proj.")] = part
-        else:
-            is_transposed = name in ("text_projection.weight", "visual_projection.weight")
-            renamed[name] = value.T.contiguous() if is_transposed else value
-    return renamed

@@ -4,26 +4,25 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from support.clips import save_clip, save_tokenizer
 from support.configs import composed
-from support.paths import GOLDEN
 from torch import nn
 from transformers import AutoTokenizer, CLIPVisionConfig, CLIPVisionModel, Dinov2Config, Dinov2Model
+from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
 from lantern.cli.error_messages import user_error
 from lantern.errors import CheckpointError, LanternError
 from lantern.metrics.networks import (
     BATCH_SIZE,
-    CLIP_MEAN,
-    CLIP_STD,
     ImageTextScore,
     load_clip,
-    load_open_clip,
     load_vision,
 )
 
@@ -41,28 +40,16 @@ def tokenizer_folder(tmp_path_factory) -> Path:
 def test_scores_are_the_models_own_logits_without_its_temperature(tmp_path):
     """Catches pixels in another range, a prompt read at its pads, texts and images of different rows."""
     model = save_clip(tmp_path)
-    images = torch.rand(3, 3, 8, 8)
+    images = torch.randint(256, (3, 3, 8, 8)) / 255
     network = load_clip(tmp_path, scale=2.0)
     found, tokenizer = network.scores(images, PROMPTS), AutoTokenizer.from_pretrained(tmp_path)
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (CLIP_MEAN, CLIP_STD))
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (OPENAI_CLIP_MEAN, OPENAI_CLIP_STD))
     for row, prompt in enumerate(PROMPTS):
         ids = tokenizer(prompt, truncation=True, max_length=12, return_tensors="pt").input_ids
         logit = model(input_ids=ids, pixel_values=((images - mean) / std)[row : row + 1]).logits_per_image
         torch.testing.assert_close(found[row], 2 * logit[0, 0] / model.logit_scale.exp(), rtol=0, atol=1e-6)
-    assert network.resize == "bicubic antialiased 8"
+    assert network.resize == "shortest edge 8 bicubic, centre crop 8 x 8"
     assert network.scores(torch.rand(2, 3, 20, 20), PROMPTS[:2]).shape == (2,)
-    elsewhere = load_clip(tmp_path, device="meta")
-    assert elsewhere.body.get_image_features(elsewhere.pixels(torch.rand(2, 3, 20, 20))).pooler_output.is_meta
-
-
-def test_a_file_of_open_clip_scores_as_open_clip_does(tokenizer_folder):
-    """The expected cosines are open_clip 3.3.0's own. Catches another order of queries, keys and values."""
-    expected = load_file(GOLDEN / "open_clip_tiny_expected.safetensors")
-    network = load_open_clip(GOLDEN / "open_clip_tiny.pt", tokenizer_folder, heads=2)
-    ids = network.tokenizer(PROMPTS, padding=True, truncation=True, max_length=12, return_tensors="pt")
-    assert torch.equal(ids.input_ids * ids.attention_mask, expected["ids"])
-    found = network.scores(expected["images"], PROMPTS)
-    torch.testing.assert_close(found, expected["cosines"], rtol=0, atol=1e-5)
 
 
 def without_a_layer(folder: Path) -> None:
@@ -92,7 +79,8 @@ def test_a_folder_without_the_models_own_tokenizer_is_rejected_and_another_may_b
 
 
 @pytest.mark.parametrize("is_clip", [False, True])
-def test_a_vision_network_of_a_local_folder_gives_pooled_features_of_any_image_size(tmp_path, is_clip):
+def test_a_vision_network_of_a_local_folder_sees_wide_images_as_its_own_processor_gives_them(tmp_path, is_clip):
+    """Catches wide images that are squashed, and a crop, a size or a filter that is lost."""
     with pytest.raises(CheckpointError, match="holds no vision network"):
         load_vision(tmp_path)
     clip = CLIPVisionConfig(intermediate_size=16, **SMALL)
@@ -100,17 +88,26 @@ def test_a_vision_network_of_a_local_folder_gives_pooled_features_of_any_image_s
     body.save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match=r"preprocessor_config\.json"):  # else normalised by a guess
         load_vision(tmp_path)
-    # CLIP takes its own size alone
-    sizes = {} if is_clip else {"size": {"shortest_edge": 56}, "crop_size": {"height": 42, "width": 42}}
-    normal = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.2, 0.2]}
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(sizes | normal))
+    side = 28 if is_clip else 42  # CLIP takes its own size alone
+    settings = {"size": {"shortest_edge": 56}, "crop_size": {"height": side, "width": side}, "resample": 2}
+    settings |= {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4]}
+    settings |= {"image_processor_type": "CLIPImageProcessor" if is_clip else "BitImageProcessor"}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
     network = load_vision(tmp_path)
-    images = torch.rand(2, 3, 50, 50)
+    images = torch.randint(256, (2, 3, 50, 100)) / 255
     assert network.features(images).shape == (2, 16)
     assert load_vision(tmp_path, device="meta").features(images).is_meta  # judged where the network is
-    assert network.resize == f"bicubic antialiased {28 if is_clip else 42}"
-    assert network.pixels.mean.flatten().tolist() == pytest.approx([0.4, 0.5, 0.6])
+    assert network.resize == f"shortest edge 56 bilinear, centre crop {side} x {side}"
     assert not torch.equal(network.features(images)[0], network.features(images)[1])
+    resized = Image.fromarray((images[0] * 255).round().byte().permute(1, 2, 0).numpy()).resize((112, 56), 2)
+    left, top = (112 - side) // 2, (56 - side) // 2
+    cropped = to_tensor(resized.crop((left, top, left + side, top + side)))
+    mean, std = torch.tensor([0.4, 0.5, 0.6]).view(3, 1, 1), torch.tensor([0.2, 0.3, 0.4]).view(3, 1, 1)
+    torch.testing.assert_close(network.pixels(images)[0], (cropped - mean) / std, atol=1e-5, rtol=0)
+
+
+def to_tensor(image: Image.Image) -> torch.Tensor:
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255
 
 
 def configured(name: str, **settings: str) -> DictConfig:
@@ -122,14 +119,14 @@ def configured(name: str, **settings: str) -> DictConfig:
 def test_a_metrics_yaml_builds_it_from_a_local_folder_or_is_one_sentence(tmp_path):
     """Catches a setting that the loader does not know."""
     with pytest.raises(Exception, match="give") as caught:
-        instantiate(configured("hps_v2", checkpoint=tmp_path / "none.pt", tokenizer=tmp_path))
+        instantiate(configured("pick_score", folder=tmp_path / "none.pt", tokenizer=tmp_path))
     assert isinstance(user_error(caught.value), CheckpointError)
     save_clip(tmp_path)
     images = torch.rand(4, 3, 8, 8)
     pick = instantiate(configured("pick_score", folder=tmp_path, tokenizer=tmp_path))
     clip = instantiate(configured("clip_score", folder=tmp_path))
     assert pick(images, ["bad"] * 4)["pick_score"] == pytest.approx(100 * clip(images, ["bad"] * 4)["clip_score"])
-    assert clip.protocol([])["clip_score_resize"] == "bicubic antialiased 8"
+    assert clip.protocol([])["clip_score_resize"] == "shortest edge 8 bicubic, centre crop 8 x 8"
 
 
 class Brightness(nn.Module):
