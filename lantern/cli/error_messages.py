@@ -89,7 +89,10 @@ def without_hints(command: Command) -> Command:
 
 
 def prepare_process() -> None:
-    """What a command changes of its process, which is its own."""
+    """What a command changes of its process, which is its own. A character that the terminal lacks is printed as ?."""
+    for stream in (sys.stdout, sys.stderr):
+        if getattr(stream, "errors", None) == "strict" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     export_paths()
     torchvision_operators.provide()
 

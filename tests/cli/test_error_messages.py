@@ -128,3 +128,12 @@ def test_the_traceback_is_shown_on_request(tmp_path):
     lines = ended("evaluate.py", f"hydra.run.dir={tmp_path}", "speed.num_prompts=-1", HYDRA_FULL_ERROR="1")
     assert any(line.startswith("Traceback") for line in lines)
     assert "speed.num_prompts=-1" in lines[-1]
+
+
+def test_a_terminal_of_ascii_does_not_end_a_finished_run():
+    code = (
+        "from lantern.cli.error_messages import without_hints\nwithout_hints(lambda: print('λ = 2'))()\nprint('saved')"
+    )
+    surroundings = os.environ | {"PYTHONIOENCODING": "ascii"}
+    ended = subprocess.run([sys.executable, "-c", code], env=surroundings, cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout.splitlines()) == (0, ["? = 2", "saved"])
