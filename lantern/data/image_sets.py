@@ -5,12 +5,13 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from math import ceil
 from pathlib import Path
 from typing import IO, Any, Protocol
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile, is_zipfile
 
 import numpy as np
 import torch
@@ -18,12 +19,13 @@ from PIL import Image
 from torch import Tensor
 
 from lantern.data.image_io import READ, images_below, load_image
-from lantern.errors import LanternError, unwritable
+from lantern.errors import LanternError, first_line, unwritable
 from lantern.runtime.files import replace_file
 
 READERS = 4  # threads that decode image files
 CHUNK = 64  # images written at once
 ARRAY, STATISTICS = "arr_0", ("mu", "sigma")  # parts of an .npz: of images, as numpy names the first; of features
+SLACK = 1e-4  # of a covariance's largest entry: float32 and fewer images than features leave eigenvalues below 0
 HUB_SOURCE = re.compile(r"([\w.-]+/[\w.-]+):(\w+)(?:\[:(\d+)\])?")  # of a data set, with its split and a number
 
 
@@ -57,10 +59,12 @@ class ArrayImages:
     """uint8 [N, H, W, 3] in an .npz, such as ADM's, read from the file slice by slice."""
 
     def __init__(self, path: Path, size: int | None = None) -> None:
-        self._file: IO[bytes] = ZipFile(path).open(f"{ARRAY}.npy")  # noqa: SIM115 (read from as long as this lives)
-        version = np.lib.format.read_magic(self._file)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        self.shape, is_transposed, dtype = read_header(self._file)
+        self._path = path
+        with _readable(path):
+            self._file: IO[bytes] = ZipFile(path).open(f"{ARRAY}.npy")  # noqa: SIM115 (read as long as this lives)
+            is_old = np.lib.format.read_magic(self._file) == (1, 0)
+            read_header = np.lib.format.read_array_header_1_0 if is_old else np.lib.format.read_array_header_2_0
+            self.shape, is_transposed, dtype = read_header(self._file)
         if dtype != np.uint8 or len(self.shape) != 4 or self.shape[3] != 3 or is_transposed or not self.shape[0]:
             raise LanternError(f"{path} has {ARRAY} of {dtype} {[*self.shape]}; give images as uint8 [N, H, W, 3]")
         if size and self.shape[1:3] != (size, size):
@@ -75,9 +79,10 @@ class ArrayImages:
     def __getitem__(self, which: slice) -> Tensor:
         start, stop, _ = which.indices(len(self))
         size = int(np.prod(self.shape[1:]))
-        self._file.seek(self._start + start * size)
-        content = self._file.read((stop - start) * size)
-        return _as_tensor(np.frombuffer(content, np.uint8).reshape(-1, *self.shape[1:]), set())
+        with _readable(self._path):
+            self._file.seek(self._start + start * size)
+            content = self._file.read((stop - start) * size)
+            return _as_tensor(np.frombuffer(content, np.uint8).reshape(stop - start, *self.shape[1:]), set())
 
 
 class HubImages:
@@ -148,22 +153,41 @@ def read_statistics(source: str | Path) -> tuple[np.ndarray, np.ndarray] | None:
     """The mean [F] and covariance [F, F] of features, float64, of an .npz that has them."""
     if not set(STATISTICS) <= _parts_of(source):
         return None
-    with np.load(Path(source).expanduser()) as file:
+    with _readable(source), np.load(Path(source).expanduser()) as file:
         mean, covariance = (file[name].astype(np.float64) for name in STATISTICS)
-    if mean.ndim != 1 or covariance.shape != (len(mean),) * 2:
+    if mean.ndim != 1 or not mean.size or covariance.shape != (len(mean),) * 2:
         raise LanternError(
             f"{source} has mu {[*mean.shape]} and sigma {[*covariance.shape]}; give those of one network"
         )
+    if not np.isfinite(mean).all() or not _is_covariance(covariance):
+        raise LanternError(f"{source} has values in mu or sigma that are no mean and covariance; compute them again")
     return mean, covariance
+
+
+def _is_covariance(matrix: np.ndarray) -> bool:
+    """Whether a matrix [F, F] is finite, symmetric and positive semi-definite, but for rounding."""
+    if not np.isfinite(matrix).all():
+        return False
+    slack = SLACK * np.abs(matrix).max()
+    return bool(np.abs(matrix - matrix.T).max() <= slack and np.linalg.eigvalsh(matrix)[0] >= -slack)
+
+
+@contextmanager
+def _readable(source: str | Path) -> Iterator[None]:
+    """One sentence for whatever zipfile, zlib and numpy raise on a damaged file."""
+    try:
+        yield
+    except Exception as error:
+        raise LanternError(f"{source} cannot be read ({first_line(error)}); write or fetch it again") from error
 
 
 def _parts_of(source: str | Path) -> set[str]:
     """The names of the arrays of an .npz; none of anything else."""
-    try:
-        with ZipFile(Path(source).expanduser()) as file:
-            return {name.removesuffix(".npy") for name in file.namelist()}
-    except (OSError, BadZipFile):
+    path = Path(source).expanduser()
+    if not path.is_file() or (path.suffix != ".npz" and not is_zipfile(path)):
         return set()
+    with _readable(source), ZipFile(path) as file:
+        return {name.removesuffix(".npy") for name in file.namelist()}
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

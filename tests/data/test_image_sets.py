@@ -1,6 +1,8 @@
 """Sets of images in files: the same pixels by whatever source, and in the layouts that other tools read."""
 
 import json
+import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +118,50 @@ def test_statistics_are_those_of_the_file_beside_images_or_alone(pixels, tmp_pat
     np.savez(both, mu=np.zeros(3), sigma=np.eye(4))
     with pytest.raises(LanternError, match="sigma"):
         read_statistics(both)
+
+
+STATISTICS = {"mu": np.zeros(8), "sigma": np.eye(8)}
+
+
+def refused_or_whole(path: Path, pixels: np.ndarray) -> None:
+    with suppress(LanternError):
+        if found := read_statistics(path):
+            assert [array.tolist() for array in found] == [array.tolist() for array in STATISTICS.values()]
+        else:
+            assert np.array_equal(np.stack([*arrays_of(open_images(path))]), pixels)
+
+
+@pytest.mark.parametrize("kind", ["NaN in mu", "NaN in sigma", "negative", "lopsided"])
+def test_statistics_that_are_no_mean_and_covariance_are_refused(kind, tmp_path):
+    """Catches `frechet nan` and `frechet -64`."""
+    features = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)  # fewer than features: of rank 3
+    path, mean, covariance = tmp_path / "known.npz", features.mean(0), np.cov(features, rowvar=False)
+    np.savez(path, mu=mean, sigma=covariance.astype(np.float32))
+    assert read_statistics(path) is not None
+    mean[0] *= np.nan if kind == "NaN in mu" else 1
+    covariance[0, 1] *= {"NaN in sigma": np.nan, "lopsided": 2}.get(kind, 1)
+    np.savez(path, mu=mean, sigma=-covariance if kind == "negative" else covariance)
+    with pytest.raises(LanternError, match="sigma"):
+        read_statistics(path)
+
+
+@pytest.mark.parametrize("has_images", [True, False])
+def test_a_cut_or_damaged_npz_is_one_sentence(has_images, pixels, tmp_path):
+    """Catches a traceback of zipfile, zlib or numpy, wherever a byte is wrong or the file ends."""
+    path = tmp_path / "known.npz"
+    (np.savez if has_images else np.savez_compressed)(path, **{"arr_0": pixels} if has_images else STATISTICS)
+    whole = path.read_bytes()
+    content = [whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :] for at in range(0, len(whole), 23)]
+    array = zipfile.ZipFile(path).read("arr_0.npy" if has_images else "sigma.npy")
+    for damaged in [*content, whole[: len(whole) // 2], whole[:-1], b""]:
+        path.write_bytes(damaged)
+        refused_or_whole(path, pixels)
+    for end in (len(array) - 1, 60, 0):  # cut, and zipped again
+        with zipfile.ZipFile(path, "w") as file:
+            for name in ("arr_0",) if has_images else ("mu", "sigma"):
+                file.writestr(f"{name}.npy", array[:end])
+        with pytest.raises(LanternError, match="cannot be read"):
+            read_statistics(path) or open_images(path)[0 : len(pixels)]
 
 
 def test_adms_layout_is_one_array_of_all_images(pixels, tmp_path):
