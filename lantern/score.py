@@ -1,6 +1,6 @@
 """python -m lantern.score: the figures of images that exist, of any tool, or their layout for a benchmark."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
 
 import hydra
@@ -35,15 +35,17 @@ def score(cfg: DictConfig) -> None:
     images = open_images(cfg.images, cfg.size)
     prompts = _prompts(cfg, len(images))
     numbers = prompt_numbers(len(images), len(prompts), cfg.images_per_prompt)
+    unpaired = without_partner(images, len(prompts))
     if bool(cfg.layout) != bool(cfg.to):
         raise LanternError(f"layout={cfg.layout} and to={cfg.to}: give both, to write a layout, or neither, to score")
     if cfg.layout:
         write_layout(cfg.layout, cfg.to, images, prompts, numbers)
-        print(f"{len(images)} images written to {cfg.to}")
+        print("\n".join([f"{len(images)} images written to {cfg.to}", *(f"warning: {text}" for text in unpaired)]))
         return
     with alone_in(folder):
         texts = [str(prompts[number].get("prompt") or "") for number in numbers]
         found = figures(images, texts, _metrics(cfg))
+        found["warnings"] += unpaired
         replace_text(folder / RESULTS, encode(found, indent=2) + "\n")
     print(table(found))
     print(f"\n{folder / RESULTS}")
@@ -61,6 +63,18 @@ def prompt_numbers(num_images: int, num_prompts: int, images_per_prompt: object)
             f"give the prompts of these images, in their order by name"
         )
     return [number // images_per_prompt % num_prompts for number in range(num_images)]
+
+
+def without_partner(images: Sized, num_prompts: int) -> list[str]:
+    """A warning where the images are no whole number of rounds of the prompts: one of them may be a stray picture."""
+    if not (left := len(images) % num_prompts):
+        return []
+    first = len(images) - left
+    name = images.files[first].name if hasattr(images, "files") else f"image {first + 1}"
+    return [
+        f"{len(images)} images are no multiple of {num_prompts} prompts: from {name!r} on, {left} have no partner; "
+        f"take them out if they are strays"
+    ]
 
 
 def figures(images: object, prompts: Sequence[str], metrics: Mapping[str, object]) -> dict[str, object]:

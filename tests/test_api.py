@@ -151,7 +151,7 @@ def test_a_repeated_prompt_gives_another_image(tiny):
 
 @pytest.mark.parametrize(("prompts", "sentence"), [
     ("wood", "prompts='wood' is one text; give a list of texts"),
-    (["a tiger on wood"], "unknown word 'tiger' in 'a tiger on wood'; this model knows a on "),
+    (["a tiger on wood"], "unknown word 'tiger' in 'a tiger on wood'; this model knows 'a' 'on' "),
     ([""], "prompt '' has no words; this model reads 1 to 8"),
     (["a \ud800 ring"], r"prompt 'a \\ud800 ring' holds half of a character, a lone surrogate; delete it"),
     ([], "prompts=.. has none"),

@@ -17,9 +17,10 @@ from support.paths import ROOT
 from lantern.errors import LanternError
 from lantern.metrics.differences import Diversity, ImageDifference
 from lantern.metrics.fidelity import Fidelity, StoredReferences
-from lantern.score import figures, prompt_numbers, table
+from lantern.score import figures, prompt_numbers, table, without_partner
 
 SIDE, COUNT = 16, 24
+REAL = torch.rand(COUNT, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 MEMORY = """
 import resource, sys
 import numpy as np, torch
@@ -121,6 +122,34 @@ def test_the_figures_of_files_are_those_of_the_same_tensor(tmp_path):
     assert found == expected
     assert judges[0]["f"].against(made, made, prompts)["frechet_diff"] == 0
     assert "frechet" in table(found)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_images_of_another_size_than_the_references_are_a_warning_and_both_sizes_stand_in_the_result(is_stored):
+    """Catches 24 pictures of 128 pixels, which a network's resize blurs, against the same at 512."""
+    for side, is_told in ((16, False), (4, True)):
+        references = StoredReferences.__new__(StoredReferences) if is_stored else lambda prompts, count: REAL
+        if is_stored:
+            references.images, references.statistics = REAL, None
+        metric = Fidelity(MeanColour(), references, len(REAL), resamples=1)
+        found = figures(torch.rand(COUNT, 3, side, side), [""] * COUNT, {"fidelity": metric})
+        assert (found["image_size"], found["reference_size"]) == (f"{side} x {side}", "16 x 16")
+        assert sum("4 x 4" in text for text in found["warnings"]) == is_told
+
+
+def test_a_number_of_images_that_is_no_multiple_of_the_prompts_is_a_warning_with_the_first_stray_name(tmp_path):
+    """Catches grid.png among four pictures of four prompts, which becomes a second picture of the first prompt."""
+    from lantern.data.image_sets import open_images
+
+    images = save(tmp_path / "made", 1, 4)
+    assert without_partner(open_images(images), 4) == without_partner(open_images(images), 2) == []
+    Image.new("RGB", (SIDE, SIDE)).save(images / "grid.png")
+    (told,) = without_partner(open_images(images), 4)
+    assert "'grid.png'" in told
+    assert "image 5" in without_partner(open_images(images)[0:7], 4)[0]
+    said = run(f"images={images}", "prompts=[a ring,b,c,d]", "layout=dpg", f"to={tmp_path}/out",
+        f"hydra.run.dir={tmp_path}/run")  # fmt: skip
+    assert f"warning: {told}" in said
 
 
 def statistics(path: Path, features: np.ndarray, **others: np.ndarray) -> str:

@@ -31,7 +31,7 @@ from lantern.metrics.intervals import (
     swapped_sides,
     swaps,
 )
-from lantern.metrics.metric import ImagesMemo, Metric, extract_features
+from lantern.metrics.metric import ImagesMemo, Metric, extract_features, size_of
 from lantern.runtime.memory import check_main_memory
 
 MIN_IMAGES = 8
@@ -56,7 +56,8 @@ class StoredReferences:
     def real(self, extractor: nn.Module) -> "Real":
         features = None if self.images is None else extract_features(self.images, extractor.features)
         gaussian = None if self.statistics is None else Gaussian(*map(torch.from_numpy, self.statistics))
-        return Real(features, gaussian, is_paired=False)
+        size = None if self.images is None else size_of(self.images)
+        return Real(features, gaussian, is_paired=False, size=size)
 
 
 class Real(NamedTuple):
@@ -65,6 +66,7 @@ class Real(NamedTuple):
     features: Tensor | None  # [M, F]
     gaussian: Gaussian | None  # where it is known and need not be fitted
     is_paired: bool  # whether the i-th image is of prompt i, prompts cycling
+    size: str | None  # of the images, where there are some
 
     @property
     def width(self) -> int:
@@ -133,6 +135,7 @@ class Fidelity(Metric):
                 raise LanternError(f"fidelity.{name}={number}: give a whole number from {least} to {MAX_COUNT}")
         self.num_references, self.resamples = num_references, resamples
         self._known: dict[tuple[str, ...], Real] = {}  # by prompts
+        self._size: str | None = None  # of the images that were judged last
         self._features = ImagesMemo(lambda images: extract_features(images, extractor.features))
 
     def prepare(self, prompts: Sequence[str]) -> None:
@@ -152,6 +155,8 @@ class Fidelity(Metric):
             "extractor": f"{type(self.extractor).__name__.lower()}-{state_hash(self.extractor)}",
             "resize": getattr(self.extractor, "resize", "none"),
             "features": real.width,
+            "image_size": self._size,
+            "reference_size": real.size,
             "num_references": None if real.features is None else len(real.features),
             "reference_hash": tensor_hash(torch.cat(known)),
         }
@@ -160,6 +165,7 @@ class Fidelity(Metric):
         """Fréchet and kernel distance, precision and recall, with 95 % bounds by leaving out groups of images."""
         real, made, groups = self._real(prompts), self._features(images), prompt_groups(prompts)
         real.check_width(made)
+        self._size = size_of(images)
         left = np.array(real.frechet_without(made, groups))
         values = left_out_interval(real.frechet()(made), left).keys("frechet")
         values["frechet_low"] = max(0.0, values["frechet_low"])  # of the two, only the kernel distance can be negative
@@ -202,8 +208,8 @@ class Fidelity(Metric):
         return {key: value for name, interval in intervals.items() for key, value in interval.keys(name).items()}
 
     def warnings(self, prompts: Sequence[str]) -> list[str]:
-        """Warns of the Fréchet distance's bias with few images, which is smaller for less varied sets, and of metrics
-        that statistics cannot give."""
+        """Warns of the Fréchet distance's bias with few images, which is smaller for less varied sets, and of images of
+        another size than the real ones, and of metrics that statistics cannot give."""
         real, count = self._real(prompts), len(prompts)
         told = []
         if count < MIN_IMAGES_PER_FEATURE * real.width:
@@ -211,6 +217,11 @@ class Fidelity(Metric):
                 f"{count} images for {real.width} features: the Fréchet distance is mostly bias at this size, and a "
                 f"method that loses variety has less of it, so that even the sign of frechet_diff may be wrong; use "
                 f"kernel_diff, which is unbiased"
+            )
+        if self._size and real.size and self._size != real.size:
+            told.append(
+                f"the images are {self._size} pixels and the references {real.size}: what resizing loses is in the "
+                f"distances; give both in one size"
             )
         if real.features is None:
             told.append("the references are statistics: kernel distance, precision and recall need real images")
@@ -224,6 +235,7 @@ class Fidelity(Metric):
                 real = self.references.real(self.extractor)
             else:
                 images = self.references(key, self.num_references)
-                real = Real(extract_features(images, self.extractor.features), None, is_paired=True)
+                features = extract_features(images, self.extractor.features)
+                real = Real(features, None, is_paired=True, size=size_of(images))
             self._known[key] = real
         return self._known[key]

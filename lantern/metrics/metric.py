@@ -45,6 +45,12 @@ def batches(images: Images, size: int = BATCH_SIZE) -> Iterator[Tensor]:
     return (images[start : start + size] for start in range(0, len(images), size))
 
 
+def size_of(images: Images) -> str:
+    """Width and height in pixels."""
+    height, width = images[:1].shape[2:]
+    return f"{width} x {height}"
+
+
 def as_bytes(images: Tensor) -> Tensor:
     """Pixels in [0, 1] as bytes, as image files hold them."""
     return (images.contiguous() * 255).round().clamp(0, 255).byte()

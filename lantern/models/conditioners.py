@@ -20,11 +20,12 @@ log = logging.getLogger(__name__)
 
 
 def words_of(captions: Iterable[str]) -> set[str]:
-    return {word for caption in captions for word in caption.lower().split()}
+    """Without the punctuation around them."""
+    return {word.strip(punctuation) for caption in captions for word in caption.lower().split()} - {""}
 
 
 def _shown(words: Sequence[str]) -> str:
-    return " ".join(words[:WORDS_SHOWN]) + (f" … ({len(words)} in all)" if len(words) > WORDS_SHOWN else "")
+    return " ".join(map(repr, words[:WORDS_SHOWN])) + (f" … ({len(words)} in all)" if len(words) > WORDS_SHOWN else "")
 
 
 class WordFeatures(AnyText):
@@ -50,10 +51,11 @@ class WordFeatures(AnyText):
         return features, visible
 
     def check(self, captions: Iterable[str]) -> None:
-        if unknown := sorted({*map(self._known_form, words_of(captions))} - {"", *self.words}):
+        words = {self._known_form(word) for caption in captions for word in caption.lower().split()}
+        if unknown := sorted(words - {"", *self.words}):
             raise LanternError(
                 f"the captions of data= have {len(unknown)} words that this model does not know: "
-                f"{_shown([*map(repr, unknown)])}; give images whose captions it knows (data=imagefolder "
+                f"{_shown(unknown)}; give images whose captions it knows (data=imagefolder "
                 "data.folder=…), or train a target on these (task=target)"
             )
 
@@ -62,7 +64,7 @@ class WordFeatures(AnyText):
         unknown = [word for word in words if word not in self.words]
         if unknown:
             near = get_close_matches(unknown[0], self.words, 3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
             raise LanternError(f"unknown word {unknown[0]!r} in {prompt!r}; {self._known}{hint}")
         if not words:
             raise LanternError(f"prompt {prompt!r} has no words; this model reads 1 to {self.length}")

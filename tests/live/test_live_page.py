@@ -145,7 +145,9 @@ def test_the_models_own_sentence_is_shown_as_text(page):
     page.ask("document.querySelector('#prompt').value = 'a tiger on <img src=x>'")
     page.click("#run")
     wait(page, ENDED)
-    assert text(page, "#message").startswith("unknown word 'tiger' in 'a tiger on <img src=x>'; this model knows a on")
+    assert text(page, "#message").startswith(
+        "unknown word 'tiger' in 'a tiger on <img src=x>'; this model knows 'a' 'on'"
+    )
     assert page.ask("document.querySelectorAll('#message *').length") == 0
     assert [problem for problem in page.problems if "400" not in problem] == []
     page.problems.clear()

@@ -93,10 +93,11 @@ def test_a_target_is_trained_further_on_its_own_tokens_and_image_size_only(weigh
 
 
 def test_a_target_reads_the_words_of_its_data(weights, tmp_path):
-    """Catches words in another order than those of a target that is trained further, whose vectors would be swapped."""
+    """Catches words in another order than those of a target that is trained further, whose vectors would be swapped;
+    and a target that learns `ring,` and refuses `ring`."""
     data = MemorySplits(4)  # words of scenes
     assert words_of_data(data) == list(SCENE_WORDS)
-    data.captions = ["noto bee", "a Bee on wood"] * 2
+    data.captions = ["(noto) bee,", "a Bee on - wood."] * 2
     words = words_of_data(data)
     assert words == ["a", "bee", "noto", "on", "wood"]
     first = target_task(weights, vocabulary=words)
