@@ -11,7 +11,7 @@ from lantern.cli.run_setting import run_setting
 SMALL = ["dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo", "speed.num_prompts=1"]
 NAMED = {  # where the sentence names something beside the setting given last
     "prompts=[]": "the prompt list", "prompts=[sphinx]": "sphinx", "prompts=[sphinx] quality.num_images=0": "sphinx",
-    "quality.num_images=8 metrics=[fidelity,clip_score]": "metrics.clip_score.network.folder",
+    "quality.num_images=8 metrics=[fidelity,clip_score]": "network.folder",
     "quality.num_images=8 metrics=[fidelity_inception]": "metrics.fidelity.extractor.weights",
 }  # fmt: skip
 
