@@ -95,7 +95,8 @@ class Accelerated:
             model = load(self._target, {"tf32": torch.backends.cuda.matmul.allow_tf32})  # which stays as it is
             self._joined, self._sampling = model.pipeline(**parts), call.sampling
             if not self._joined.lossless:
-                raise LanternError(f"{self._joined.guarantee.reason}; accelerate takes methods that keep the model's law")
+                reason = self._joined.guarantee.reason
+                raise LanternError(f"{reason}; accelerate takes methods that keep the model's law")
         self._joined.target.take(length)
         return self._joined
 
