@@ -117,8 +117,10 @@ def test_parts_of_codes_and_latents_do_not_mix(parts, message):
         GaussianRatio(tiny_target())
 
 
-def test_a_pipeline_knows_what_is_lossless_and_what_plain_decoding_is():
+def test_a_pipeline_knows_what_is_lossless_and_what_plain_decoding_is(monkeypatch):
     """Catches CSpD or a tolerance called lossless, and a baseline under another verification's noise."""
+    assert not joined().lossless  # a target of the tests' own has no certificate
+    monkeypatch.setattr(LinearTarget, "__module__", "lantern.continuous.target")
     assert joined().lossless
     assert joined(rule=Tolerance(0.0), verification=partial(GaussianShared)).lossless
     assert not joined(rule=Tolerance(1e-3), verification=partial(GaussianShared)).lossless
