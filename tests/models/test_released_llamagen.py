@@ -163,7 +163,7 @@ def converted(tmp_path: Path, monkeypatch, **changes: object) -> Callable[..., L
         return str(tmp_path / name)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetch)
-    monkeypatch.setattr(hub, "_of_hub", hub._of_hub.__wrapped__)  # which remembers the files of the test before
+    hub._of_hub.cache_clear()  # of the test before
     monkeypatch.setattr(transformer, "feed_forward_dim", lambda *_: 192)  # the miniature's, as above
     images, words = SimpleNamespace(codebook=torch.zeros(160, 8), downsampling=16), WordFeatures(["a"], 48, 120)
     sizes = {"dim": 96, "num_layers": 2, "num_heads": 3, "dtype": "float32", "device": "cpu"}
