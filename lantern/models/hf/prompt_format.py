@@ -65,7 +65,7 @@ class PromptIds:
     @cached_property
     def _special(self) -> list[str]:
         """The special tokens' texts, longest first."""
-        added = self.tokenizer.added_tokens_decoder.values()
+        added = getattr(self.tokenizer, "added_tokens_decoder", {}).values()  # a user's own may have none
         return sorted((str(token) for token in added if token.special), key=len, reverse=True)
 
     def _ids(self, prompt: str) -> list[int]:
