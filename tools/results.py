@@ -153,7 +153,7 @@ def hashes_of(settings: Sequence[str]) -> dict[str, str]:
     given, read = OmegaConf.to_container(config), OmegaConf.to_container(config, resolve=True)
     preset = {name: given[name] for name in (*DECODING, "prompts", "split", "seed", "output_tv")}
     protocol = {name: given[name] for name in ("speed", "quality", "batch_size")}
-    protocol |= {"metrics": _without_modules(given["metrics"])} if config.quality.num_images else {}
+    protocol |= {"metrics": _without_modules(given.get("metrics", {}))} if config.quality.num_images else {}
     texts = load_prompts(config.prompts, CHECKOUT / "data" / "prompts")
     weights = local_hashes({name: read.get(name) for name in ("model", "drafter", "metrics")})
     return {
