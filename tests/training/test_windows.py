@@ -13,7 +13,7 @@ from lantern.types import DraftTree
 def test_coupled_guesses_have_the_drafters_law_and_agree_as_often_as_two_laws_allow():
     """Catches a residual of the wrong sign, and guesses that agree too seldom or too often."""
     generator = torch.Generator().manual_seed(0)
-    p, q = torch.rand(2, 6, generator=generator, dtype=torch.float64).softmax(-1).mul(1).unbind()
+    p, q = torch.rand(2, 6, generator=generator, dtype=torch.float64).softmax(-1).unbind()
     count = 200_000
     tokens = torch.multinomial(p, count, replacement=True, generator=generator)
     uniform = torch.rand(count, 2, generator=generator, dtype=torch.float64)

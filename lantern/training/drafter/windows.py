@@ -73,10 +73,13 @@ def stale_features(
 
 
 class WindowAttention:
-    """Implements KeyValues. The first call reads all pairs and is causal; later ones read windows, each of whose places
-    attends to the pairs before its root and to its window up to itself."""
+    """Implements KeyValues. The first call reads all pairs and is causal. Later ones read the windows of `place`: each
+    place attends to the pairs before its root and to its window up to itself."""
 
-    def __init__(self, roots: Tensor, text: int, guidance: int) -> None:
+    def __init__(self) -> None:
+        self._pairs: tuple[Tensor, ...] = ()
+
+    def place(self, roots: Tensor, text: int, guidance: int) -> None:
         """roots [B, S]; text: pairs before the image's first token."""
         size = roots.shape[1]
         places = torch.arange(size, device=roots.device)
@@ -84,7 +87,6 @@ class WindowAttention:
         own = (places >= roots[..., None]) & (places <= places[:, None])
         seen = torch.cat([before.new_ones(len(roots), size, text), before, own], dim=2)
         self._mask = seen.repeat_interleave(guidance, 0)[:, None]
-        self._pairs: tuple[Tensor, ...] = ()
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:  # [B R, H, T or S, Dh] each
         if not self._pairs:
@@ -145,14 +147,14 @@ class WindowTask(DrafterTask):
         target, guidance = self.target, self.target.guidance
         text, count = target.prefix_len - 1, pairs.previous.shape[1]
         reads, rotation = self.network.reads(pairs.previous), target.rotation[None, 1 : count + 1]
-        plain = self.network(pairs.embeddings, reads, rotation, None)
-        windows = self._windows(batch, laws, self._guide(plain[:, text:].detach()), step)
+        attention = WindowAttention()
+        plain = self.network(pairs.embeddings, reads, rotation, None, attention)[:, text:]
+        windows = self._windows(batch, laws, self._guide(plain.detach()), step)
+        attention.place(windows.roots, text, guidance)
         layers = self.network.reads.layers
         stale = stale_features(target, batch["tokens"], windows, batch["caption"], layers).flatten(0, 1).to(reads.dtype)
-        attention = WindowAttention(windows.roots, text, guidance)
-        outputs = [self.network(pairs.embeddings, reads, rotation, None, attention)[:, text:]]
-        outputs += self._over_windows(pairs, reads[:, text:], windows, stale, rotation[:, text:], attention)
-        return outputs, windows
+        over_windows = self._over_windows(pairs, reads[:, text:], windows, stale, rotation[:, text:], attention)
+        return [plain, *over_windows], windows
 
     def _over_windows(
         self, pairs: DrafterPairs, exact: Tensor, windows: Windows, left: Tensor, rotation: Tensor,
