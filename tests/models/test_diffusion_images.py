@@ -1,8 +1,9 @@
-"""GLM-Image's pixels by diffusers' own classes, at tiny random sizes; skipped where diffusers is not installed."""
+"""GLM-Image's pixels by diffusers' own classes, at tiny random sizes."""
 
 import sys
 from functools import partial
 
+import diffusers
 import pytest
 import torch
 from hydra.utils import instantiate
@@ -19,7 +20,6 @@ CODES, GRID = 24, (2, 3)
 
 def write_pipeline(folder, **others) -> None:
     """others: processor and vision_language_encoder, of the AR stage."""
-    diffusers = pytest.importorskip("diffusers", exc_type=(ImportError, RuntimeError))
     torch.manual_seed(0)
     sizes = {"num_layers": 2, "attention_head_dim": 8, "num_attention_heads": 2, "in_channels": 4, "out_channels": 4}
     transformer = diffusers.GlmImageTransformer2DModel(
@@ -48,9 +48,7 @@ def test_an_accelerated_pipeline_makes_the_same_picture_in_fewer_passes(tmp_path
         do_sample=True, top_k=1, suppress_tokens=[CODES, CODES + 1], eos_token_id=None, pad_token_id=0
     )
     write_pipeline(tmp_path / "whole", processor=processor, vision_language_encoder=model)
-    from diffusers import GlmImagePipeline
-
-    pipe = GlmImagePipeline.from_pretrained(tmp_path / "whole")
+    pipe = diffusers.GlmImagePipeline.from_pretrained(tmp_path / "whole")
     size = {"height": 64, "width": 64, "num_inference_steps": 2, "output_type": "pt"}
     call = partial(pipe, ["a red ring", "a blue sphere on wood"], **size)
     own = call(generator=torch.Generator().manual_seed(0)).images
