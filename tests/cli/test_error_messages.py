@@ -80,7 +80,7 @@ QUICK = [("evaluate.py", "acceptance=null", "error: a config group that is set t
 OTHERS = [
     ("evaluate.py", "sampling.top_p=2 -m", "error: sampling.top_p=2 is outside (0, 1]; use 1 to keep every code"),
     ("evaluate.py", "sampling.temperature=hot", "error: sampling.temperature=hot is no finite number"),
-    ("train.py", "trainer.max_time=5", "error: trainer.max_time=5: no such value can be used ('int' object"),
+    ("train.py", "trainer.max_time=5", "error: trainer.max_time=5 is no time"),
     ("evaluate.py", "dry_run=true prompts=['${x}']", "error: Interpolation key 'x' not found"),
     ("evaluate.py", "tree.lenght=3", "error: tree.lenght is unknown to tree, which takes name, paths"),
     ("train.py", "+batch_size=16", "error: +batch_size=16 adds a setting that nothing reads; see train.py --help"),

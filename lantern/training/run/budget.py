@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from lantern.errors import LanternError
 
@@ -92,6 +93,14 @@ class WarmupCosine(pl.Callback):
 class Budget(Timer):
     """The limit of time, for steps and the validations between them, in place of Lightning's own. Says which limits
     there are."""
+
+    def __init__(self, duration: str | None) -> None:
+        try:
+            super().__init__(duration)
+        except (AttributeError, MisconfigurationException):
+            raise LanternError(
+                f"trainer.max_time={duration} is no time; give <days:hours:minutes:seconds>, or null for no limit"
+            ) from None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_train_start(trainer, pl_module)

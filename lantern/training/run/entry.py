@@ -46,9 +46,7 @@ def train(cfg: DictConfig) -> float | None:
     end_with_torchrun()
     run = HydraConfig.get()
     check_added(cfg, run.overrides.task, run.runtime.choices, "train")
-    starting = ProgressLine("starting")
-    at_end.append(starting.close)
-    starting.show(0.0, "loading libraries", None)
+    starting = _starting()
     from pytorch_lightning import seed_everything
     from pytorch_lightning.utilities import rank_zero_only
 
@@ -82,6 +80,14 @@ def train(cfg: DictConfig) -> float | None:
         fit.fit(trainer, task, batches, checkpoint)
         fit.export(task, trainer, folder / cfg.task_name, run.overrides.task, config_dir(run.runtime))
     return _figure(folder, cfg)
+
+
+def _starting() -> ProgressLine:
+    """Not in train, which a job that is put back into its queue is pickled with, and all that it names."""
+    line = ProgressLine("starting")
+    at_end.append(line.close)
+    line.show(0.0, "loading libraries", None)
+    return line
 
 
 def _figure(folder: Path, cfg: DictConfig) -> float | None:
