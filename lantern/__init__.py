@@ -6,9 +6,9 @@ from lantern.version import __version__
 
 IN = {  # where they are: what they bring with them, such as Hydra and torch, most imports of this do without
     "load": "api", "wrap": "api", "check_law": "laws.certificate", "accelerate": "acceleration",
-    "accelerated": "acceleration", "restore": "acceleration",
+    "accelerated": "acceleration", "restore": "acceleration", "fit_drafter": "fitting",
 }  # fmt: skip
-__all__ = ["__version__", "accelerate", "accelerated", "check_law", "load", "restore", "wrap"]
+__all__ = ["__version__", "accelerate", "accelerated", "check_law", "fit_drafter", "load", "restore", "wrap"]
 
 
 def __getattr__(name: str) -> object:

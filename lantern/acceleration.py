@@ -117,7 +117,7 @@ def accelerate(
     why. model: of transformers, or a pipeline of diffusers with one in it; processor: not needed, all is read from the
     call; method: of conf/method; drafter: its folder or Hub id, for methods that have one. Raises LanternError for
     what is no such model or method; a drafter of another model is refused by the first call."""
-    own = _model_of(model)
+    own = model_of(model)
     restore(own)
     compose([f"+method={method}"])  # LanternError if there is none
     own.generate = Accelerated(own, method, drafter)
@@ -125,7 +125,7 @@ def accelerate(
 
 def restore(model: PreTrainedModel) -> None:
     """Gives the model its own generate back, and frees what drafts held. Nothing else of it was changed."""
-    own = _model_of(model)
+    own = model_of(model)
     if isinstance(accelerated := own.__dict__.get("generate"), Accelerated):
         del own.generate
         if own.generate != accelerated.own:  # it was an attribute of this object
@@ -145,7 +145,7 @@ def accelerated(
         restore(model)
 
 
-def _model_of(given: object) -> PreTrainedModel:
+def model_of(given: object) -> PreTrainedModel:
     model = getattr(given, "vision_language_encoder", given)  # GLM-Image's pipeline
     if not isinstance(model, nn.Module) or not hasattr(model, "generate") or not hasattr(model, "config"):
         raise LanternError(f"{str(model)[:80]} has no generate; give a model of transformers, or a pipeline with one")

@@ -78,12 +78,12 @@ class Model:
         _check_names(model=name)
         for given in overrides:
             _check_loadable(given, own)
-        self._name = name
+        self.name = name
         self._of_parts = [given for given in overrides if group_of(given) in PARTS]
         self._own = own
         chosen = [] if _is_target(loaded) else [f"model={name}"]
-        self._overrides = [*chosen, *(given for given in overrides if given not in self._of_parts)]
-        config = compose(self._overrides, own)
+        self.overrides = [*chosen, *(given for given in overrides if given not in self._of_parts)]
+        config = compose(self.overrides, own)
         check_settings(config)
         allow_tf32(config.tf32)
         with _in_one_sentence(config.model):
@@ -96,7 +96,7 @@ class Model:
     def prompts(self) -> list[str]:
         """Those that evaluate.py takes for it, with the settings that its conditioner is evaluated with."""
         needed = reader_of(self.target).evaluate_with
-        config = compose([*needed, *self._overrides], self._own)
+        config = compose([*needed, *self.overrides], self._own)
         return load_prompts(config.prompts, Path(config.paths.root) / "data" / "prompts")
 
     def pipeline(
@@ -114,7 +114,7 @@ class Model:
         settings: of parts, such as {"acceptance.lam": 3, "sampling.top_k": 500}, and of compile. batch_size: the one
         for which tree="auto" searches the fastest tree, anew at every call: keep the pipeline.
         """
-        settings = _overrides(settings)
+        settings = overrides_of(settings)
         for setting in settings:
             if group_of(setting) not in OF_A_PIPELINE or setting.startswith("~"):
                 raise LanternError(f"{setting} is no setting of a part; settings= takes {', '.join(OF_A_PIPELINE)}")
@@ -136,16 +136,16 @@ class Model:
             chosen = [] if tree is None else [f"tree={named.get('tree', type(tree).__name__)}"]
             chosen += [setting for setting in settings if group_of(setting) == "tree"]
             warn_unused_tree(chosen, shape, parts["drafter"])
-            joined = pipelines(self.target, **parts, name=self._name, compile=config.compile)
+            joined = pipelines(self.target, **parts, name=self.name, compile=config.compile)
             pipeline = joined(resolve_tree(shape, joined))
             check_skip(pipeline)
             return pipeline
 
     def _config(self, chosen: Sequence[str]) -> DictConfig:
         """With the settings of parts given to load() that the chosen parts have."""
-        found = compose([*self._overrides, *chosen], self._own)
+        found = compose([*self.overrides, *chosen], self._own)
         kept = [given for given in self._of_parts if given[0] in "+~" or _has(found, key_of(given))]
-        return compose([*self._overrides, *kept, *chosen], self._own) if kept else found
+        return compose([*self.overrides, *kept, *chosen], self._own) if kept else found
 
     def generate(
         self,
@@ -173,7 +173,7 @@ class Model:
         prompts = [prompt for prompt in prompts for _ in range(images_per_prompt)]
         sampling = {"temperature": temperature, "cfg_scale": guidance_scale, "top_k": top_k, "top_p": top_p}
         given = [f"sampling.{name}={value}" for name, value in sampling.items() if value is not None]
-        parts["settings"] = [*_overrides(parts.get("settings", [])), *given]
+        parts["settings"] = [*overrides_of(parts.get("settings", [])), *given]
         for prompt in prompts:
             check_text(prompt)
         seeds = Batch.cycle(prompts, len(prompts), _whole(seed)).seeds
@@ -199,7 +199,7 @@ def load(
     hold wherever the chosen one has them. Hydra's global state is neither needed nor changed. Raises LanternError
     for a model that cannot be loaded, and for settings that would be ignored."""
     given = {name: value for name, value in (("device", device), ("dtype", dtype)) if value is not None}
-    chosen = [*_overrides(settings), *_overrides(given)]
+    chosen = [*overrides_of(settings), *overrides_of(given)]
     folders = [config_dir] if isinstance(config_dir, str | Path) else config_dir
     own = [str(Path(folder).expanduser().resolve()) for folder in folders]
     if missing := [folder for folder in own if not Path(folder).is_dir()]:
@@ -227,7 +227,7 @@ def wrap(model: "PreTrainedModel", processor: object, name: str | None = None, s
     own = getattr(model, "generation_config", None)
     sampling = {} if own is None else own.to_diff_dict()
     held = {key: sampling[theirs] for key, theirs in OF_GENERATION.items() if sampling.get(theirs) is not None}
-    given = ["model.checkpoint=null", *_overrides(held), *_overrides(settings)]
+    given = ["model.checkpoint=null", *overrides_of(held), *overrides_of(settings)]
     return Model(name, given, wrap_loaded(model, processor))
 
 
@@ -257,10 +257,10 @@ def _in_one_sentence(config: DictConfig) -> Iterator[None]:
         raise known from error
 
 
-def compose(overrides: Sequence[str], own: Sequence[str] = ()) -> DictConfig:
+def compose(overrides: Sequence[str], own: Sequence[str] = (), command: str = "evaluate") -> DictConfig:
     """Raises LanternError for overrides that do not fit. own: folders of the user's yamls."""
     try:
-        return composed(CONFIG_FOLDER, "evaluate", overrides, own)
+        return composed(CONFIG_FOLDER, command, overrides, own)
     except (CompactHydraException, ValueError) as error:
         reason = sentence(error) if isinstance(error, CompactHydraException) else user_error(error)
         if reason is None:
@@ -287,7 +287,7 @@ def _is_target(given: object) -> bool:
     return hasattr(given, "verify") and hasattr(given, "commit")
 
 
-def _overrides(given: Settings) -> list[str]:
+def overrides_of(given: Settings) -> list[str]:
     """In Hydra's grammar, which a mapping of names to values does without."""
     if isinstance(given, Mapping):
         return [override(key, value) for key, value in given.items()]

@@ -45,6 +45,7 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "streaming",
     "api",
     "acceleration",
+    "fitting",
     "contact",
     "live",
     "__main__",

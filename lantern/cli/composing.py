@@ -110,6 +110,17 @@ def one_at_a_time(config: DictConfig) -> object:
 
 
 @contextmanager
+def holding(*made: tuple[DictConfig, object]) -> Iterator[None]:
+    """Within it, one_at_a_time gives these objects, which are there already, for their configs."""
+    _held.clear()
+    _held.update((OmegaConf.to_yaml(config, resolve=True), given) for config, given in made)
+    try:
+        yield
+    finally:
+        _held.clear()
+
+
+@contextmanager
 def reporting_by(report: Callable[[Callable[[Work], object], Work], object]) -> Iterator[None]:
     """Within it, Hydra runs its work by report(its own function, work); that function prints errors and ends the
     program."""

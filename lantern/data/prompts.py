@@ -36,6 +36,27 @@ def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
     return [record["prompt"] for record in prompt_records(source, folder) if record["prompt"]]
 
 
+class Captions(NamedTuple):
+    """A split (data/splits.py) without images."""
+
+    captions: list[str]
+
+
+class PromptSplits:
+    """Prompts as a data set without images, for a target that draws its own. Each tenth is for validation; of fewer
+    than ten all are in both splits."""
+
+    def __init__(self, prompts: str | Sequence[str], folder: str) -> None:
+        """As load_prompts."""
+        self.prompts = load_prompts(prompts, folder)
+
+    def split(self, name: str) -> Captions:
+        held_out = self.prompts[9::10]
+        if name == "validation":
+            return Captions(held_out or self.prompts)
+        return Captions([prompt for index, prompt in enumerate(self.prompts) if index % 10 != 9])
+
+
 def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict]:
     """Prompts as {"prompt": text}. source: a literal list; the name of a list in `folder` or of BENCHMARKS; a file with
     a prompt a line; a table (.jsonl, .json, .csv, .tsv, .parquet) or a split of a data set of the Hub, user/name:split,

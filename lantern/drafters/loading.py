@@ -175,9 +175,11 @@ def _fitting(
 
 
 def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, remedy: str) -> None:
-    wanted = {"dim": target.embed_weight.shape[1], "vocab_size": target.vocab_size, "target_hash": target.weights_hash}
-    if is_nameless := "target_hash" not in config and "embed_weight" in state:
-        del wanted["target_hash"]
+    wanted = {"dim": target.embed_weight.shape[1]}
+    if "target_hash" not in config:  # of the same weights a call may draw other ids, which are embeddings to the layer
+        wanted["vocab_size"] = target.vocab_size
+    if not (is_nameless := "target_hash" not in config and "embed_weight" in state):
+        wanted["target_hash"] = target.weights_hash
     for key, value in wanted.items():
         found = config.get(key)
         if key == "target_hash":  # a target rounded to int8 has almost the same features

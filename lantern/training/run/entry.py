@@ -5,8 +5,8 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,39 +47,49 @@ def train(cfg: DictConfig) -> float | None:
     run = HydraConfig.get()
     check_added(cfg, run.overrides.task, run.runtime.choices, "train")
     starting = _starting()
+    from lantern.training.run.interrupts import Interrupts
+
+    starting.close()
+    interrupts, folder = Interrupts(), Path(run.runtime.output_dir)
+    interrupts.listen()
+    is_sweep = run.mode == RunMode.MULTIRUN
+    carry_out(cfg, folder, interrupts, run.overrides.task, run.overrides.hydra, is_sweep, config_dir(run.runtime))
+    return _figure(folder, cfg)
+
+
+def carry_out(
+    cfg: DictConfig, folder: Path, interrupts: "pl.Callback", overrides: Sequence[str] | None = None,
+    hydra_overrides: Sequence[str] = (), is_sweep: bool = False, config_dir: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Trains and exports in a folder, which may hold the beginning of this training, or all of it. overrides,
+    hydra_overrides, config_dir: of the command; None: there is none, and so no command is printed that comes next."""
     from pytorch_lightning import seed_everything
     from pytorch_lightning.utilities import rank_zero_only
 
     from lantern.training.run import fit, processes, run_state
     from lantern.training.run.checks import check_captions, check_settings, data_hash
-    from lantern.training.run.interrupts import Interrupts
 
-    starting.close()
-    interrupts = Interrupts()
-    interrupts.listen()
     fit.silence_warnings()
-    folder, is_sweep = Path(run.runtime.output_dir), run.mode == RunMode.MULTIRUN
     named = run_state.named_checkpoint(cfg.ckpt_path, folder)
-    check_settings(cfg, run.overrides.task)
+    check_settings(cfg, overrides or ())
     config = run_state.plain_config(cfg)  # before _place: devices may differ when a run is resumed
     if (named is None or is_sweep) and run_state.is_finished(folder, config):
-        return _figure(folder, cfg)
+        return
     seed_everything(cfg.seed, workers=True, verbose=False)
     with nullcontext() if rank_zero_only.rank else alone_in(folder):  # the processes of one training share it
         run_state.keep_old_metrics(folder)
         trainer = _trainer(cfg, interrupts)
-        processes.check_processes(trainer, run.overrides.hydra, is_sweep)
+        processes.check_processes(trainer, hydra_overrides, is_sweep)
         _place(cfg, trainer.strategy.root_device)
-        starting.show(0.0, "loading weights", None)
-        task, batches = instantiate(cfg.task), instantiate(cfg.batches)
-        starting.close()
+        with closing(ProgressLine("starting")) as starting:
+            starting.show(0.0, "loading weights", None)
+            task, batches = instantiate(cfg.task), instantiate(cfg.batches)
         check_captions(cfg, task, batches)
         weights = run_state.weights_of(config, task) | data_hash(cfg, batches)
         checkpoint = run_state.checkpoint_to_resume(folder, config, named, weights)
         trainer.callbacks.insert(0, run_state.RunFolder(folder, config, cfg.device, weights, checkpoint))
         fit.fit(trainer, task, batches, checkpoint)
-        fit.export(task, trainer, folder / cfg.task_name, run.overrides.task, config_dir(run.runtime))
-    return _figure(folder, cfg)
+        fit.export(task, trainer, folder / cfg.task_name, overrides, config_dir)
 
 
 def _starting() -> ProgressLine:

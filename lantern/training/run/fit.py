@@ -79,11 +79,11 @@ def _remove_surplus(folder: Path) -> None:
 
 @rank_zero_only
 def export(
-    task: pl.LightningModule, trainer: pl.Trainer, folder: Path, overrides: Sequence[str],
+    task: pl.LightningModule, trainer: pl.Trainer, folder: Path, overrides: Sequence[str] | None,
     config_dir: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Writes the weights of the best validated step, or without validation the last ones, notes which step that is, and
-    prints it with the next command. overrides and config_dir: those of the training command."""
+    prints it with the next command. overrides and config_dir: those of the training command, None if there is none."""
     best = next((c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor), "")
     if best and (path := whole_checkpoint(Path(best))):
         content = torch.load(path, map_location="cpu", weights_only=True)
@@ -103,7 +103,8 @@ def export(
     print(f"trained {trainer.global_step} steps{best_step}")
     if trainer.world_size == 1 and (compare := getattr(task, "compare_origins", None)):  # a task's ability
         print(compare(trainer.datamodule))
-    print(next_command(folder, [*overrides, *needed], config_dir))
+    if overrides is not None:
+        print(next_command(folder, [*overrides, *needed], config_dir))
 
 
 def write_exported(weights: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
