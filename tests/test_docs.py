@@ -137,7 +137,7 @@ def with_bounds(row: Row, key: str) -> str:
     return "{:.2f} [{:.2f}, {:.2f}]".format(*(row[f"{key}{end}"] for end in ("", "_low", "_high")))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/lab/negative.md"])
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/lab/{name}.md" for name in ("gpu", "negative", "worlds"))])
 def test_every_figure_with_bounds_is_of_a_kept_row(page):
     """Catches a figure that was typed, or left behind when its row was measured again."""
     keys = [(row, key) for row in kept_rows() for key in row if row.get(f"{key}_low") is not None]

@@ -1,10 +1,15 @@
-"""The law tests can fail: each classic mistake of speculative decoding, made on purpose, must move the enumerated
-(or, for shared randomness, the counted) law away from the target's."""
+"""The tests can fail: each classic mistake of speculative decoding, made on purpose, must move the enumerated (or, for
+shared randomness, the counted) law away from the target's; and each edit of MUTANTS must fail its test."""
+
+import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
 from support import tables
-from support.mutants import NoSubtraction
+from support.mutants import MUTANTS, Mutant, NoSubtraction
+from support.paths import ROOT
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
@@ -187,3 +192,37 @@ def test_a_coin_shared_with_drafting_is_caught(monkeypatch):
     monkeypatch.setattr("lantern.sampling.Noise", CoinOfTheChild)
     images = many_images(target, TableDrafter(target, chain(1), SAMPLING), Ratio(), SAMPLING)
     assert p_value(images, sequence_law(target, SAMPLING)) < 1e-6
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
+def test_a_mutant_edits_one_place(mutant: Mutant):
+    """Catches a place that has changed, and a test that was renamed."""
+    file, name = mutant.test.split("::")
+    assert (ROOT / mutant.file).read_text().count(mutant.text) == 1
+    assert f"def {name}(" in (ROOT / "tests" / file).read_text()
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    """The project without its history, runs and weights, to be edited."""
+    copy = tmp_path_factory.mktemp("copied")
+    for name in ("lantern", "tests", "docs", "conf", "hydra_plugins", "tools"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("README.md", "CONTRIBUTING.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, copy)
+    (copy / "data").symlink_to(ROOT / "data")
+    return copy
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
+def test_a_mutant_fails_its_test(mutant: Mutant, copied):
+    place = copied / mutant.file
+    before = place.read_text()
+    place.write_text(before.replace(mutant.text, mutant.wrong))
+    try:
+        command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "-p", "no:cacheprovider"]
+        run = subprocess.run([*command, f"tests/{mutant.test}"], cwd=copied, capture_output=True, text=True)
+    finally:
+        place.write_text(before)
+    assert run.returncode == 1, run.stdout  # 1: tests ran, and some failed

@@ -45,7 +45,8 @@ def random_round(rows: int = 5, codes: int = 8):
 
 
 def test_a_node_is_lent_the_mass_of_agreeing_siblings_or_of_its_level():
-    """Catches cousins taken for siblings, padding that lends, a node that lends to itself, states of another row."""
+    """Catches cousins taken for siblings, padding that lends, a node that lends to itself, states of another row, and a
+    residual of CASCADE that still has what was lent, or one of PathRelax that lacks it."""
     tree, features, p = random_round()
     flat, depths = features.transpose(1, 2).flatten(2), tree.depths
     for row in range(5):
@@ -64,8 +65,14 @@ def test_a_node_is_lent_the_mass_of_agreeing_siblings_or_of_its_level():
             for rule, borrowed in ((Cascade(0.1), lent), (PathRelax(0.7), 0.7 * mean)):
                 if rule.name == "cascade" and any(tree.tokens[row, other] == x for other in near):
                     continue  # equal siblings do not occur: they are drawn without replacement
-                accept = rule.of_round(tree, features).judge(law[None], q[None], x[None], site)[0]
+                accept, residual = rule.of_round(tree, features).judge(law[None], q[None], x[None], site)
                 assert float(accept) == pytest.approx(min(1, (float(law[x]) + borrowed) / float(q[x])), abs=1e-6)
+                moved = law.clone()
+                for other in near if rule.name == "cascade" else []:
+                    moved[x] += law[tree.tokens[row, other]]
+                    moved[tree.tokens[row, other]] -= law[tree.tokens[row, other]]
+                rest = (moved.clamp(min=0) - q).clamp(min=0)
+                torch.testing.assert_close(residual[0], rest / rest.sum(), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("rule", [Cascade(0.2), PathRelax(1.0)], ids=lambda rule: rule.name)

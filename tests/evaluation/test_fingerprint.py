@@ -85,6 +85,19 @@ def test_an_edited_comment_keeps_the_records_and_an_edited_constant_does_not(tmp
     assert (hashes[0] == hashes[1]) is is_kept
 
 
+def test_the_hash_of_the_code_is_of_all_its_folders(tmp_path):
+    """Catches records that count after a module of a sub-folder has changed, moved or gone."""
+    hashes = []
+    for name, files in enumerate(({"a.py": "X = 1"}, {"a.py": "X = 2"}, {"b.py": "X = 1"}, {})):
+        folder = tmp_path / str(name) / "inner" / "most"
+        folder.mkdir(parents=True)
+        (tmp_path / str(name) / "top.py").write_text("TOP = 1")
+        for file, text in files.items():
+            (folder / file).write_text(text)
+        hashes.append(code_hash(tmp_path / str(name)))
+    assert len(set(hashes)) == 4
+
+
 READ = {"target": "a", "model.tokenizer": "b"}
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import append_rows, merge_rows, read_rows
+from lantern.figures import figures
 from lantern.reporting.table import label_rows
 
 
@@ -47,8 +48,18 @@ def test_plain_decoding_has_what_any_point_measured_of_it():
     assert (merged["speedup"], merged["frechet"]) == (1.0, 5.0)
 
 
+def test_a_merged_baseline_has_the_mean_the_sum_or_the_first_of_each_figure():
+    """Catches a figure that a merge averages although it is a count, or takes from a point that has none."""
+    values = {figure.key: (None, 2.0, 7.0) for figure in figures() if figure.key != "num_images"}  # of the setting
+    common = {"model": "m", "drafter": "none"}
+    (merged,) = merge_rows([common | {key: three[i] for key, three in values.items()} for i in range(3)])
+    expected = {figure.key: {"mean": 4.5, "sum": 9.0, "": 2.0}[figure.merged] for figure in figures()}
+    assert {key: merged[key] for key in values} == {key: expected[key] for key in values}
+    assert [merged[key] for key in ("num_timed", "retimed", "latency_s", "frechet")] == [9.0, 9.0, 4.5, 2.0]
+
+
 @pytest.mark.parametrize(
-    "key", ["threads", "torch", "device", "dtype", "compile", "prompts_hash", "split", "cuda_graphs"]
+    "key", ["threads", "torch", "device", "dtype", "compile", "prompts_hash", "split", "cuda_graphs", "batch_size"]
 )
 def test_timings_of_other_machines_precision_or_prompts_are_rows_of_their_own(key):
     """Catches plain decoding on one and on two threads, or as CUDA graphs and kernel by kernel, averaged into a time

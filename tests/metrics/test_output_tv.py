@@ -19,6 +19,7 @@ from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
 from lantern.types import DraftTree, Verdict
+from lantern.verification.block import Block
 from lantern.verification.ratio import Ratio, RatioProposals, judge_all_nodes
 from lantern.verification.shared_noise import SharedNoise
 
@@ -119,6 +120,14 @@ def test_what_a_verification_is_called_does_not_say_how_it_is_measured():
     found = OutputTV(2, 8, 16).measure(pipeline(chain(3), Exact(), stranger), PROMPTS[:2], SEEDS[:2], 2)
     assert "output_tv" not in found
     assert "least_output_tv" in found
+
+
+def test_the_least_change_is_measured_where_a_round_begins_alone():
+    """Catches positions behind accepted drafts: that they were reached says something of their tokens."""
+    parts = pipeline(chain(3), Exact(), Block())
+    found = OutputTV(4, 8, 16).measure(parts, PROMPTS[:4], SEEDS[:4], 2)
+    steps = parts.generate(PROMPTS[:4], SEEDS[:4], 2).steps.sum()
+    assert found["least_output_tv_positions"] <= steps < 4 * 15
 
 
 @pytest.mark.parametrize(

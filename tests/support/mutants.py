@@ -1,4 +1,6 @@
-"""Verifiers with a mistake made on purpose, which a test must notice."""
+"""Mistakes made on purpose, which a test must notice: verifiers, and edits of single places of the project."""
+
+from typing import NamedTuple
 
 from lantern.acceptance.exact import Exact
 
@@ -8,3 +10,57 @@ class NoSubtraction(Exact):
 
     def judge(self, p, q, x, site):
         return super().judge(p, q, x, site)[0], p
+
+
+class Mutant(NamedTuple):
+    """An edit of one place, and the test that fails for it."""
+
+    file: str  # from the repository's root
+    text: str  # stands there once
+    wrong: str
+    test: str  # from tests/
+
+
+WAYS, RECORDS = "laws/test_ways.py", "evaluation/test_record_keys.py"
+MUTANTS = {
+    "CASCADE's residual keeps what was lent": Mutant(
+        "lantern/acceptance/pooled.py", "raised.scatter_add(1, others, -mass).clamp(min=0)", "raised",
+        "acceptance/test_rules_of_a_round.py::test_a_node_is_lent_the_mass_of_agreeing_siblings_or_of_its_level",
+    ),
+    "the least output TV is measured at all nodes": Mutant(
+        "lantern/metrics/output_tv.py", "batch_size, only_roots=True", "batch_size",
+        "metrics/test_output_tv.py::test_the_least_change_is_measured_where_a_round_begins_alone",
+    ),
+    "a certificate holds no settings of verifications": Mutant(
+        "lantern/certificates.py", '"tree": OF_A_TREE, ', '"verification": ("bonus",), "tree": OF_A_TREE, ',
+        f"{WAYS}::test_settings_of_verifications_drafters_and_trees_are_settings",
+    ),
+    "check_law tries temperature 1 alone": Mutant(
+        "lantern/laws/certificate.py", "SAMPLINGS = (", "SAMPLINGS = (Sampling(), Sampling(temperature=0))\nOTHERS = (",
+        f"{WAYS}::test_another_temperature_alone_and_cuts_alone_are_tried",
+    ),
+    "check_law's counts deviate from no law": Mutant(
+        "lantern/laws/certificate.py", "UNLIKELY = 1e-6", "UNLIKELY = 0",
+        f"{WAYS}::test_what_small_tables_cannot_show_is_counted",
+    ),
+    "a merged baseline has the first value of each figure": Mutant(
+        "lantern/evaluation/rows.py", "if values and figure.merged:", "if not values:",
+        "evaluation/test_rows.py::test_a_merged_baseline_has_the_mean_the_sum_or_the_first_of_each_figure",
+    ),
+    "two batch sizes are one setting": Mutant(
+        "lantern/evaluation/rows.py", '"num_images", "batch_size", "dtype"', '"num_images", "dtype"',
+        "evaluation/test_rows.py::test_timings_of_other_machines_precision_or_prompts_are_rows_of_their_own",
+    ),
+    "records outlive the user's code": Mutant(
+        "lantern/identity.py", "user_code(read), *(", "None, *(",
+        f"{RECORDS}::test_records_of_a_killed_run_are_of_the_users_code",
+    ),
+    "code_hash leaves sub-folders out": Mutant(
+        "lantern/identity.py", 'sorted(package.rglob("*.py"))', 'sorted(package.glob("*.py"))',
+        "evaluation/test_fingerprint.py::test_the_hash_of_the_code_is_of_all_its_folders",
+    ),
+    "a page's figure is not its row's": Mutant(
+        "docs/lab/gpu.md", "0.59 to 0.84 times", "0.67 to 0.84 times",
+        "test_docs.py::test_the_figures_of_the_gpu_are_those_of_its_rows",
+    ),
+}  # fmt: skip
