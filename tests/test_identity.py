@@ -6,7 +6,6 @@ import torch
 from lantern.errors import CheckpointError, LanternError
 from lantern.identity import (
     code_hash,
-    config_fingerprint,
     digest,
     files_hash,
     image_key,
@@ -57,14 +56,3 @@ def test_rows_of_two_versions_of_a_users_code_are_not_merged(tmp_path):
     check_alike([row | {"user_code": "mine 1, other 1"}, row | {"user_code": "other 1"}])
     with pytest.raises(LanternError, match="different code of mine"):
         check_alike([row | {"user_code": "mine 1"}, row | {"user_code": "other 1, mine 2"}])
-
-
-def test_a_file_that_a_rule_reads_is_in_the_fingerprint_of_its_records(tmp_path):
-    """Catches the figure of before an edit, printed again."""
-    file = tmp_path / "table.txt"
-    file.write_text("1")
-    config = {"acceptance": {"_target_": "my.Rule", "table": str(file)}}
-    before = config_fingerprint(config)
-    assert config_fingerprint(config) == before
-    file.write_text("2")
-    assert config_fingerprint(config) != before

@@ -1,6 +1,5 @@
 """Row-parallel decoding against the target without any cache, and against plain decoding where they must agree."""
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
@@ -15,7 +14,7 @@ from lantern.metrics.output_tv import OutputTV
 from lantern.models.llamagen.transformer import causal_mask
 from lantern.noise import GreedyNoise, Noise, Purpose
 from lantern.pipeline import Pipeline
-from lantern.row_parallel import Image, RowParallel
+from lantern.row_parallel import RowParallel
 from lantern.runtime import memory
 from lantern.sampling import Sampling
 from lantern.types import Generation
@@ -134,34 +133,6 @@ def test_an_image_equals_one_recomputed_without_a_cache(window, length, images):
     found = decode(RowParallel(window, length), Sampling()).tokens.tolist()
     for prompt, seed, tokens in list(zip(PROMPTS, SEEDS, found, strict=True))[:images]:
         assert tokens == slow_image(Sampling(), window, length, prompt, seed)
-
-
-@pytest.mark.parametrize("length", [0, 2])
-@pytest.mark.parametrize("window", [1, 2, 3, 4])
-def test_every_position_is_picked_once_and_read_once_as_what_it_is(window, length):
-    """Catches positions that rows below can never see, tokens read before they are picked, rows that start late, and an
-    image that ends when its last row has overtaken another. Every second row guesses right."""
-    image, generator = Image(GRID, window, length, 0), torch.Generator().manual_seed(window)
-    committed = 1
-    while not image.is_complete:
-        image.plan()
-        drawn = torch.randint(2, (len(image.picks),), generator=generator).tolist()  # a guess is right half the time
-        picks = [
-            image.tokens[position] if position // WIDTH % 2 else pick
-            for (_, position), pick in zip(image.picks, drawn, strict=True)
-        ]
-        known = {row * WIDTH + column for row, done in enumerate(image.done) for column in range(done)}
-        assert all(read.position in known for read in image.reads if read.is_known)
-        before = image.filled.copy()
-        assert not any(before[read.position] for read in image.reads)
-        committed += image.take(picks)
-        assert (image.filled >= before).all()
-        assert all(row == 0 or above >= window for above, row in pairwise(image.done))
-    assert committed == LENGTH
-    assert image.filled[:-1].reshape(GRID)[:, :-1].all()  # a row's last token may come when nobody is left to see it
-    if not length:
-        assert image.filled[: LENGTH - WIDTH].all()
-        assert image.steps == (HEIGHT - 1) * window + WIDTH - 1
 
 
 @pytest.mark.parametrize("length", [0, 2])

@@ -134,8 +134,8 @@ def _contents(file: str) -> tuple[list[tuple[str, Span]], list[tuple[str, str]]]
 
 
 def _span(member: tarfile.TarInfo) -> Span | None:
-    """Start and size of a file's content; None if it has none, or has it in parts (a sparse file)."""
-    return (member.offset_data, member.size) if member.isreg() and not member.issparse() else None
+    """Start and size of a file's content; None if it has none."""
+    return (member.offset_data, member.size) if member.isreg() else None
 
 
 def _caption(file: str, texts: list[tuple[str, Span]], keys: Sequence[str]) -> tuple[str, str]:

@@ -63,28 +63,21 @@ def test_a_row_is_not_made_again_by_the_settings_of_a_later_run_in_its_folder(me
 
 @pytest.mark.parametrize(("changed", "searches"), [
     (["speed.max_retimed=1", "output_tv.num_positions=1"], 1), (["acceptance=lantern_pp"], 2),
+    (("device_name", "another GPU"), 2), (("num_threads", 7), 2),
 ])  # fmt: skip
 def test_a_tree_that_was_found_is_kept_for_other_sizes_and_metrics(changed, searches, measure, tmp_path, monkeypatch):
-    """Catches a second search, of which another shape may come, and a tree for 32 images that then decodes 3."""
+    """Catches a second search, of which another shape may come, a tree for 32 images that then decodes 3, and the tree
+    of one GPU, or of eight threads, timed on another as the fastest there."""
     searched = []
     monkeypatch.setattr(AutoTree, "_search", lambda self, _: searched.append(self.batch_size))
     sizes = ["speed.num_prompts=0", "quality.num_images=3", "batch_size=32"]
     measure("tree=auto", "acceptance=exact", *sizes)
+    if isinstance(changed, tuple):
+        move_elsewhere(monkeypatch, *changed)
+        changed = ["output_tv.num_positions=1"]
     measure("tree=auto", "acceptance=exact", *sizes, *changed)
     assert searched == [3] * searches  # as many as are decoded at once
     assert (tmp_path / CHOICE).is_file()
-
-
-@pytest.mark.parametrize("elsewhere", [("device_name", "another GPU"), ("num_threads", 7)])
-def test_a_tree_that_was_found_on_another_machine_is_sought_again(elsewhere, measure, monkeypatch):
-    """Catches the tree of one GPU, or of eight threads, timed on another as the fastest there."""
-    searched = []
-    monkeypatch.setattr(AutoTree, "_search", lambda self, _: searched.append(self.batch_size))
-    sizes = ["speed.num_prompts=0", "quality.num_images=1"]
-    measure("tree=auto", "acceptance=exact", *sizes)
-    move_elsewhere(monkeypatch, *elsewhere)
-    measure("tree=auto", "acceptance=exact", *sizes, "output_tv.num_positions=1")
-    assert len(searched) == 2
 
 
 @pytest.mark.parametrize("elsewhere", [None, ("device_name", "another GPU"), ("num_threads", 7)])

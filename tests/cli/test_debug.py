@@ -62,11 +62,6 @@ def test_a_tokenizer_whose_codes_begin_later_can_be_tried_for_one_step(tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-def test_few_images_are_the_first_ones_at_every_step():
-    cfg = composed("train", "+debug=overfit", "batches.batch_size=4")
-    assert (cfg.batches.num_images, cfg.trainer.max_time, cfg.trainer.max_steps) == (4, None, 200)
-
-
 @pytest.mark.parametrize("logger", sorted(path.stem for path in (CONF / "logger").glob("*.yaml")))
 def test_every_logger_stands_beside_metrics_csv(logger):
     """Catches a choice that loses the file which optimized_metric and model cards are read from."""

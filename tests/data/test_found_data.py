@@ -252,20 +252,6 @@ def test_a_member_of_an_impossible_size_ends_its_shard_alone(tmp_path, size, kin
     assert any("breaks off" in problem for problem in data.skipped.values())
 
 
-def test_a_sparse_member_is_listed_and_the_samples_behind_it_are_read(tmp_path):
-    """Its content lies in parts: its place would hold another image's bytes."""
-    with open(tmp_path / "holes.png", "wb") as file:
-        file.write(picture(10))
-        file.seek(2**22)
-        file.write(b"end")
-    write_files(tmp_path, [("holes.txt", b"holes"), *sample("later", 10)])
-    names = ("holes.png", "holes.txt", "later.png", "later.txt")
-    subprocess.run(["tar", "--sparse", "-cf", "a.tar", *names], cwd=tmp_path, check=True)
-    data = opened(tmp_path / "a.tar", tmp_path)
-    assert values_of(data.split("train")) == GOOD
-    assert list(problems_of(data)) == ["holes.png"]
-
-
 def test_captions_and_columns_that_cannot_be_read_are_listed_by_row_and_file(tmp_path):
     garbled = pyarrow.StringArray.from_buffers(
         2, pyarrow.py_buffer(b"\0\0\0\0\x0a\0\0\0\x0d\0\0\0"), pyarrow.py_buffer(b"caption 10\x92\xff\xfe")

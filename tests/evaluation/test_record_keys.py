@@ -41,18 +41,20 @@ def test_what_decoding_reads_is_in_the_keys_of_records_and_requests(tmp_path, mo
     assert request_hash({}, decoding_hashes(again.target)) != before
 
 
-def test_records_of_a_killed_run_are_of_the_users_code(tmp_path, monkeypatch):
+def test_records_of_a_killed_run_are_of_the_users_code_and_of_the_files_it_is_given(tmp_path, monkeypatch):
     """Catches images of before an edit that a run started again takes for today's; plain decoding's are kept."""
     monkeypatch.syspath_prepend(tmp_path)
-    config, calls = {"acceptance": {"_target_": "my_edited_rule.Rule"}}, []
-    for share in (1, 1, 2):
+    table, calls = tmp_path / "table.txt", []
+    config = {"acceptance": {"_target_": "my_edited_rule.Rule", "table": str(table)}}
+    for share, number in ((1, 1), (1, 1), (2, 1), (2, 2)):
         (tmp_path / "my_edited_rule.py").write_text(f"SHARE = {share}\n")
+        table.write_text(str(number))
         again = FakePipeline()
         known = [tmp_path / RECORDS, *(tmp_path / "ar").rglob(RECORDS)]
         plan = Plan("ab", 0, 2, 2, folder=tmp_path, known=known, fingerprint=config_fingerprint(config))
         Evaluation(plan).run(again)  # a killed run leaves what this one finds: lines, and no mark of its end
         calls.append((len(again.calls), len(again.ar_calls)))
-    assert calls == [(1, 1), (0, 0), (1, 0)]
+    assert calls == [(1, 1), (0, 0), (1, 0), (1, 0)]
 
 
 def test_compiled_plain_decoding_is_no_setting_of_plain_decoding(tmp_path):

@@ -26,36 +26,16 @@ def test_a_line_that_only_began_to_fit_is_a_full_disk(tmp_path, monkeypatch):
         append_rows(tmp_path / "results.jsonl", [{"delta": 0.1}])
 
 
-def test_merging_keeps_one_baseline_row_with_the_mean_latency():
-    points = [
-        (
-            {"model": "m", "drafter": "none", "latency_s": latency, "num_timed": 8},
-            {"model": "m", "drafter": "eagle", "delta": delta},
-        )
-        for latency, delta in ((1.0, 0.1), (3.0, 0.2))
-    ]
-    rows = merge_rows(row for point in points for row in point)
-    assert [(row["drafter"], row.get("delta")) for row in rows] == [("none", None), ("eagle", 0.1), ("eagle", 0.2)]
-    assert (rows[0]["latency_s"], rows[0]["num_timed"]) == (2, 16)
-
-
-def test_plain_decoding_has_what_any_point_measured_of_it():
-    """Catches a table of plain decoding without speed because the sweep's first point measured none, or without a
-    metric that only a later point has."""
-    plain = {"model": "m", "drafter": "none", "acceptance": "exact", "tree": "none"}
-    rows = [plain | {"speedup": None}, plain | {"speedup": 1.0, "frechet": 5.0}, plain | {"frechet": 6.0}]
-    (merged,) = merge_rows(rows)
-    assert (merged["speedup"], merged["frechet"]) == (1.0, 5.0)
-
-
-def test_a_merged_baseline_has_the_mean_the_sum_or_the_first_of_each_figure():
+def test_merging_keeps_one_baseline_row_with_the_mean_the_sum_or_the_first_of_each_figure():
     """Catches a figure that a merge averages although it is a count, or takes from a point that has none."""
     values = {figure.key: (None, 2.0, 7.0) for figure in figures() if figure.key != "num_images"}  # of the setting
-    common = {"model": "m", "drafter": "none"}
-    (merged,) = merge_rows([common | {key: three[i] for key, three in values.items()} for i in range(3)])
+    plain, method = {"model": "m", "drafter": "none"}, {"model": "m", "drafter": "eagle"}
+    points = [(plain | {key: three[i] for key, three in values.items()}, method | {"delta": i}) for i in range(3)]
+    merged, *others = merge_rows(row for point in points for row in point)
     expected = {figure.key: {"mean": 4.5, "sum": 9.0, "": 2.0}[figure.merged] for figure in figures()}
     assert {key: merged[key] for key in values} == {key: expected[key] for key in values}
     assert [merged[key] for key in ("num_timed", "retimed", "latency_s", "frechet")] == [9.0, 9.0, 4.5, 2.0]
+    assert [row["delta"] for row in others] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ class Mutant(NamedTuple):
     test: str  # from tests/
 
 
-WAYS, RECORDS = "laws/test_ways.py", "evaluation/test_record_keys.py"
+WAYS = "laws/test_ways.py"
 MUTANTS = {
     "CASCADE's residual keeps what was lent": Mutant(
         "lantern/acceptance/pooled.py", "raised.scatter_add(1, others, -mass).clamp(min=0)", "raised",
@@ -45,7 +45,7 @@ MUTANTS = {
     ),
     "a merged baseline has the first value of each figure": Mutant(
         "lantern/evaluation/rows.py", "if values and figure.merged:", "if not values:",
-        "evaluation/test_rows.py::test_a_merged_baseline_has_the_mean_the_sum_or_the_first_of_each_figure",
+        "evaluation/test_rows.py::test_merging_keeps_one_baseline_row_with_the_mean_the_sum_or_the_first_of_each_figure",
     ),
     "two batch sizes are one setting": Mutant(
         "lantern/evaluation/rows.py", '"num_images", "batch_size", "dtype"', '"num_images", "dtype"',
@@ -53,11 +53,11 @@ MUTANTS = {
     ),
     "records outlive the user's code": Mutant(
         "lantern/identity.py", "user_code(read), *(", "None, *(",
-        f"{RECORDS}::test_records_of_a_killed_run_are_of_the_users_code",
+        "evaluation/test_record_keys.py::test_records_of_a_killed_run_are_of_the_users_code_and_of_the_files_it_is_given",
     ),
     "code_hash leaves sub-folders out": Mutant(
         "lantern/identity.py", 'sorted(package.rglob("*.py"))', 'sorted(package.glob("*.py"))',
-        "evaluation/test_fingerprint.py::test_the_hash_of_the_code_is_of_all_its_folders",
+        "evaluation/test_fingerprint.py::test_an_edited_comment_keeps_the_records_and_an_edited_constant_does_not",
     ),
     "a page's figure is not its row's": Mutant(
         "docs/lab/gpu.md", "0.59 to 0.84 times", "0.67 to 0.84 times",
