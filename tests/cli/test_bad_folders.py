@@ -110,15 +110,6 @@ def test_foreign_and_torn_lines_among_the_records_are_passed_over(tmp_path):
     assert pipeline.calls == []
 
 
-def test_a_clock_that_jumps_changes_no_timing(tmp_path, monkeypatch):
-    """Catches latencies from a clock that the system sets back and forth, such as a negative one."""
-    jumps = iter(range(10**6, 0, -999))
-    monkeypatch.setattr("time.time", lambda: next(jumps))
-    rows = [m.row for m in evaluate(tmp_path, tmp_path, pipeline=FakePipeline())]
-    assert [row["latency_s"] for row in rows] == [1.0, 0.5]
-    assert all(0 < row["end_to_end_s"] < 100 for row in rows)
-
-
 @pytest.mark.parametrize("change", [
     {"config": None}, {"config": {"shards": "x"}}, {"hashes": None}, {"device": 3}, {"threads": "1"}, {"config": [1]},
 ])  # fmt: skip
