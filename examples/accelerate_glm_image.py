@@ -1,12 +1,13 @@
-"""diffusers' own example of GLM-Image, and one line: python examples/accelerate_glm_image.py [checkpoint] [prompt]"""
+"""diffusers' own example of GLM-Image, and one line."""
 
-import sys
-
+import torch
 from diffusers import GlmImagePipeline
 
 import lantern
 
-checkpoint, prompt = [*sys.argv[1:], *("zai-org/GLM-Image", "A red sphere on wood")[len(sys.argv) - 1 :]]
-pipe = GlmImagePipeline.from_pretrained(checkpoint, torch_dtype="auto")
+pipe = GlmImagePipeline.from_pretrained("zai-org/GLM-Image", dtype=torch.bfloat16)
 lantern.accelerate(pipe)  # the line
-pipe(prompt, height=1024, width=1024).images[0].save("glm_image.png")
+generator = torch.Generator().manual_seed(42)
+sizes = {"height": 1024, "width": 1024, "num_inference_steps": 30, "guidance_scale": 1.5}
+outputs = pipe(prompt="A red sphere on wood.", **sizes, generator=generator).images
+outputs[0].save("glm_image.png")

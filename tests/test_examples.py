@@ -5,17 +5,20 @@ import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.families import FAMILIES, LENGTH, SIDE, save_text_tokenizer
+import torch
+from support.documented import DOCUMENTED
+from support.families import FAMILIES, LENGTH, SIDE
 from support.paths import PROMPTS, ROOT
 from support.tiny_weights import write_tiny_weights
-from transformers import AutoTokenizer, GenerationConfig, JanusProcessor
-from transformers.models.janus.image_processing_janus import JanusImageProcessor
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torchvision.transforms.functional import pil_to_tensor
 
 from lantern.evaluation.rows import read_rows
-from lantern.models.hf.families import JANUS_NAMES
 from tools.miniature import write_captioned_scenes
 
 EXAMPLES = ROOT / "examples"
@@ -79,21 +82,46 @@ def test_glm_images_window_gives_its_tokens(home, monkeypatch, capsys):
     assert (home / "glm_image.png").is_file()
 
 
-def test_januss_own_script_and_one_line(home, monkeypatch, caplog):
-    """Catches a line that leaves the script to the model's own loop, or breaks what follows it."""
-    special = ["<image_placeholder>", JANUS_NAMES[1], "<end_of_image>"]
-    named = dict(zip(("image_token", "boi_token", "eoi_token"), special, strict=True))
-    FAMILIES["janus_pro"].make(home / "checkpoint")
-    save_text_tokenizer(home / "checkpoint", list(JANUS_NAMES), pad=JANUS_NAMES[2], extra_special_tokens=named)
-    text = AutoTokenizer.from_pretrained(home / "checkpoint")
-    JanusProcessor(JanusImageProcessor(), text).save_pretrained(home / "checkpoint")
-    ids = {"bos_token_id": text.convert_tokens_to_ids(JANUS_NAMES[0]), "pad_token_id": text.pad_token_id}
-    kept = {"boi_token_id": text.convert_tokens_to_ids(JANUS_NAMES[1])}
-    GenerationConfig(**ids, guidance_scale=5, generation_kwargs=kept).save_pretrained(home / "checkpoint")
-    run("accelerate_janus.py", monkeypatch, str(home / "checkpoint"), "a red sphere")
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_documented_scripts_and_one_line(name, home, monkeypatch, caplog):
+    """Catches a line that leaves the script to the model's own loop, or that changes what the script has or does."""
+    write, hub_id, smaller = DOCUMENTED[name]
+    (home / "checkpoint").mkdir()
+    write(home / "checkpoint")
+    source = (EXAMPLES / f"accelerate_{name}.py").read_text()
+    (line,) = [line for line in source.splitlines() if line.endswith("# the line")]
+    assert sum(bool(line.strip()) for line in source.split('"""')[2].splitlines()) <= 15
+    for old, made in ({hub_id: str(home / "checkpoint")} | smaller).items():
+        source = source.replace(old, made)
+    found, forwards = [], []
+    for script in (source.replace(line, ""), source):
+        with counted_forwards() as count:
+            torch.manual_seed(0)
+            exec(compile(script, name, "exec"), variables := {})
+        outputs = variables["outputs"]
+        found.append(pil_to_tensor(outputs[0]) if isinstance(outputs, list) else outputs)
+        forwards.append(count())
+        next(home.glob(f"{name}.*")).unlink()
+    own, made = found
+    assert (type(own), own.dtype, own.device) == (type(made), made.dtype, made.device)
+    assert torch.equal(own, made)
+    assert forwards[1] < forwards[0] / (2 if "negative_prompt" in source else 1)  # of two laws a pass each
     assert "not accelerated" not in caplog.text
-    assert (home / "janus.png").is_file()
-    assert len((EXAMPLES / "accelerate_janus.py").read_text().split('"""')[2].strip().splitlines()) <= 15
+
+
+@contextmanager
+def counted_forwards() -> Iterator[Callable[[], int]]:
+    """Of bodies, by their first layers."""
+    passed = []
+
+    def note(module, args):
+        passed.append(type(module).__name__.endswith("DecoderLayer") and module.self_attn.layer_idx == 0)
+
+    handle = register_module_forward_pre_hook(note)
+    try:
+        yield lambda: sum(passed)
+    finally:
+        handle.remove()
 
 
 @pytest.mark.full

@@ -22,9 +22,9 @@ def prepared(name: str, batch: int):
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
     import support.as_a_command  # noqa: F401
     import torch
-    from support import families, generate_calls, own_generate
+    from support import families, generate_calls, larger_families
 
-    own_generate.write_larger()
+    larger_families.write_larger()
     generate_calls.SIDE = families.SIDE
     with TemporaryDirectory() as folder:
         model = generate_calls.make(name, Path(folder))

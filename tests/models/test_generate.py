@@ -8,7 +8,7 @@ import torch
 from hydra.utils import instantiate
 from support.configs import composed
 from support.families import FAMILIES, LENGTH, SIDE, Loaded, pipeline_of
-from support.own_generate import own_tokens
+from support.generate_calls import own_tokens
 from transformers import GlmImageProcessor, PreTrainedTokenizerBase
 from transformers.models.glm_image.image_processing_pil_glm_image import GlmImageImageProcessorPil
 
@@ -81,7 +81,8 @@ def tokenizer_of(loaded: Loaded) -> PreTrainedTokenizerBase:
 def test_greedy_tokens_are_those_of_the_models_own_generate(loaded):
     """With its own guidance, cache and positions. Catches another template of guidance, and a misplaced token."""
     scale = 1.0 if loaded.family.model == "glm_image" else 3.0
-    assert own_tokens(loaded.family.model, loaded.slow, loaded.target, scale) == greedy(loaded, scale)
+    (prefix,) = loaded.target.prompts([PROMPT])
+    assert own_tokens(loaded.family.model, loaded.slow, prefix) == greedy(loaded, scale)
 
 
 @pytest.mark.parametrize("family", [FAMILIES["glm_image"]], ids=str)
