@@ -5,17 +5,18 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import JanusForConditionalGeneration, PreTrainedModel
+from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from lantern.api import compose, load
 from lantern.errors import LanternError, first_line
 from lantern.models.hf.called_target import CalledTarget
-from lantern.models.hf.generate_calls import ImageCall, NotCoveredError, read_call, read_janus
+from lantern.models.hf.generate_calls import ImageCall, Layout, NotCoveredError, read_call, read_janus
 from lantern.models.hf.pretrained import IMAGE_INPUTS, model_hash, sharing_weights
-from lantern.pipeline import Pipeline
 from lantern.types import Drafter, Generation
 
 OTHER_LOOPS = ("streamer", "assistant_model", "synced_gpus", "custom_generate")  # arguments of generate
@@ -25,19 +26,21 @@ log = logging.getLogger(__name__)
 class Accelerated:
     """Takes the place of a model's generate. statistics: of the last call, None if the model's own carried it out."""
 
-    def __init__(self, model: PreTrainedModel, method: str, drafter: str | Path | Drafter | None) -> None:
-        self.model, self.own, self.statistics = model, model.generate, None
-        self._parts = {"method": method}
+    def __init__(self, model: Any, method: str, drafter: str | Path | Drafter | None) -> None:
+        self.model, self.own = model, model.generate
+        self.statistics: Generation | None = None
+        self._parts: dict[str, Any] = {"method": method}
         if isinstance(drafter, str | Path):
             self._parts["settings"] = {"drafter.checkpoint": str(drafter)}
         elif drafter is not None:
             self._parts["drafter"] = drafter
         self._told: set[str] = set()
         self._weights: object = None  # those that the target was made of
+        self._layout: Layout
 
-    def __call__(self, *args: object, generator: torch.Generator | None = None, **given: object) -> object:
+    def __call__(self, *args: Any, generator: torch.Generator | None = None, **given: Any) -> object:
         """As the model's own, in its own types. generator: draws the seeds, in place of torch's global one."""
-        self.statistics: Generation | None = None
+        self.statistics = None
         try:
             return self._drafted(args, given, generator)
         except NotCoveredError as reason:
@@ -50,7 +53,7 @@ class Accelerated:
         copied = memo[id(self.model)]  # a copy of the model is not accelerated
         return type(self.model).generate.__get__(copied)
 
-    def _drafted(self, args: tuple, given: dict[str, object], generator: torch.Generator | None) -> object:
+    def _drafted(self, args: tuple, given: dict[str, Any], generator: torch.Generator | None) -> object:
         if self.model.training or any(hasattr(part, "_hf_hook") for part in self.model.modules()):
             raise NotCoveredError("the model is in training mode, or hooks move its weights")
         if isinstance(self.model, JanusForConditionalGeneration):
@@ -74,18 +77,18 @@ class Accelerated:
             generation = pipeline.generate(call.prefixes, seeds, count)
         except LanternError as error:
             raise NotCoveredError(first_line(error)) from error
-        made = call.finish(generation.tokens)
+        made: Any = call.finish(generation.tokens)
         self.statistics = generation
-        return made
+        return GenerateDecoderOnlyOutput(sequences=made) if call.in_dict else made
 
-    def _pipeline(self, call: ImageCall) -> Pipeline:
-        """The last one, if it fits."""
+    def _pipeline(self, call: ImageCall) -> Any:
+        """The last Pipeline, if it fits; it takes prefixes."""
         length = max(len(ids) for prefix in call.prefixes for ids in prefix)
         weights = [(weight.data_ptr(), weight._version) for weight in self.model.parameters()]
         if self._weights != weights or not call.layout.equals(self._layout):
             drafts = "settings" in self._parts or "drafter" in self._parts
             made_of = model_hash(self.model, IMAGE_INPUTS.get(self.model.config.model_type, ())) if drafts else ""
-            target = CalledTarget(sharing_weights(self.model), call.layout, length, made_of)
+            target: Any = CalledTarget(sharing_weights(self.model), call.layout, length, made_of)
             if not isinstance(self.model, JanusForConditionalGeneration):
                 target.check(self._logits(call), call.prefixes[0])
             self._weights, self._layout, self._target, self._sampling = weights, call.layout, target, None
@@ -93,10 +96,10 @@ class Accelerated:
             settings = {f"sampling.{name}": value for name, value in call.sampling.items()}
             parts = self._parts | {"settings": self._parts.get("settings", {}) | settings}
             model = load(self._target, {"tf32": torch.backends.cuda.matmul.allow_tf32})  # which stays as it is
-            self._joined, self._sampling = model.pipeline(**parts), call.sampling
-            if not self._joined.lossless:
-                reason = self._joined.guarantee.reason
-                raise LanternError(f"{reason}; accelerate takes methods that keep the model's law")
+            joined: Any = model.pipeline(**parts)
+            if not joined.lossless:
+                raise LanternError(f"{joined.guarantee.reason}; accelerate takes methods that keep the model's law")
+            self._joined, self._sampling = joined, call.sampling
         self._joined.target.take(length)
         return self._joined
 
@@ -145,8 +148,8 @@ def accelerated(
         restore(model)
 
 
-def model_of(given: object) -> PreTrainedModel:
-    model = getattr(given, "vision_language_encoder", given)  # GLM-Image's pipeline
+def model_of(given: object) -> Any:
+    model: Any = getattr(given, "vision_language_encoder", given)  # GLM-Image's pipeline
     if not isinstance(model, nn.Module) or not hasattr(model, "generate") or not hasattr(model, "config"):
         raise LanternError(f"{str(model)[:80]} has no generate; give a model of transformers, or a pipeline with one")
     return model

@@ -175,7 +175,7 @@ def _fitting(
 
 
 def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, remedy: str) -> None:
-    wanted = {"dim": target.embed_weight.shape[1]}
+    wanted: dict[str, object] = {"dim": target.embed_weight.shape[1]}
     if "target_hash" not in config:  # of the same weights a call may draw other ids, which are embeddings to the layer
         wanted["vocab_size"] = target.vocab_size
     if not (is_nameless := "target_hash" not in config and "embed_weight" in state):

@@ -1,10 +1,11 @@
 """The target of a call of transformers' generate: a loaded model's own body, prefixes as ids, and what may be drawn."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import JanusForConditionalGeneration, PreTrainedModel
+from transformers import JanusForConditionalGeneration
 
 from lantern.models.hf.code_colors import CodeColors
 from lantern.models.hf.families import janus_vocabulary
@@ -23,14 +24,14 @@ class GivenPrefixes(PromptIds):
     def __init__(self, length: int) -> None:
         super().__init__(None, length, [], [], fixed([]))
 
-    def __call__(self, prompts: Sequence[Prefix]) -> list[Prefix]:
+    def __call__(self, prompts: Sequence[Any]) -> list[Prefix]:
         return list(prompts)
 
 
 class CalledTarget(HuggingFaceTarget):
     """Its prompts are prefixes of ids. It makes no images of its codes: whoever calls does."""
 
-    def __init__(self, model: PreTrainedModel, layout: Layout, length: int, weights_hash: str = "") -> None:
+    def __init__(self, model: Any, layout: Layout, length: int, weights_hash: str = "") -> None:
         """model: a copy of modules that may be changed; length: of the longest prefix."""
         body, vocabulary = _parts(model, layout)
         if body.config._attn_implementation not in ATTENTIONS:
@@ -43,7 +44,7 @@ class CalledTarget(HuggingFaceTarget):
         )
         self.take(length)
 
-    def prefill(self, prompts: Sequence[Prefix], rows: Tensor) -> Forward:
+    def prefill(self, prompts: Sequence[Any], rows: Tensor) -> Forward:
         forward = super().prefill(prompts, rows)
         return forward._replace(logits=self._masked(forward.logits, torch.zeros_like(rows)[:, None]))
 
@@ -53,7 +54,7 @@ class CalledTarget(HuggingFaceTarget):
 
     def _masked(self, logits: Tensor, places: Tensor) -> Tensor:
         """logits [B, N, V] of the tokens at places [B, N] of the image."""
-        if self.allowed is None:
+        if self.allowed is None or self.sets is None:
             return logits
         return logits.masked_fill(~self.allowed[self.sets[places.clamp(max=self.num_tokens - 1)]], -torch.inf)
 
@@ -62,13 +63,14 @@ class CalledTarget(HuggingFaceTarget):
         """own [V]: the logits of the codes by the model's own forward. NotCoveredError if it does something else."""
         target = self.configured(1.0)
         target.allocate(1, 1)
-        found = HuggingFaceTarget.prefill(target, [prefix], torch.zeros(1, dtype=torch.long, device=own.device))
-        found, own = (logits.float() - logits.float().mean() for logits in (found.logits[0, 0], own))
+        prompts: Sequence[Any] = [prefix]
+        made = HuggingFaceTarget.prefill(target, prompts, torch.zeros(1, dtype=torch.long, device=own.device))
+        found, own = (logits.float() - logits.float().mean() for logits in (made.logits[0, 0], own))
         if not (found - own).norm() <= CLOSE * found.norm():  # nan is not close
             raise NotCoveredError(f"the forward of {type(self.transformer).__name__}'s model changes logits of codes")
 
 
-def _parts(model: PreTrainedModel, layout: Layout) -> tuple[nn.Module, ImageVocabulary]:
+def _parts(model: Any, layout: Layout) -> tuple[Any, ImageVocabulary]:
     """The body and what it reads and predicts for each code."""
     if isinstance(model, JanusForConditionalGeneration):
         return model.model.language_model, janus_vocabulary(model)

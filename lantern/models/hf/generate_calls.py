@@ -2,16 +2,16 @@
 logits processors leave to be drawn at each place. NotCoveredError says in a few words what cannot be drafted."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from math import isqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, PreTrainedModel
+from torch.nn.functional import pad
+from transformers import GenerationConfig
 from transformers.generation import logits_process as known
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
-from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from lantern.errors import LanternError
 from lantern.models.hf.prompt_format import Prefix
@@ -64,21 +64,21 @@ class Layout(NamedTuple):
         return torch.cat([before, ids, after], 1)
 
 
-@dataclass(frozen=True, eq=False)
-class ImageCall:
-    """One prefix an image; sampling: arguments of Sampling; finish: tokens [B, L] -> what generate returns, or
-    NotCoveredError if the codes drawn turn out to change what may be drawn."""
+class ImageCall(NamedTuple):
+    """One prefix an image; sampling: arguments of Sampling; finish: tokens [B, L] -> the sequences that generate
+    returns, or NotCoveredError if the codes drawn turn out to change what may be drawn; in_dict: they are in one."""
 
     prefixes: list[Prefix]
     layout: Layout
     sampling: dict[str, float]
-    finish: Callable[[Tensor], object] = field(repr=False)
+    finish: Callable[[Tensor], Tensor]
+    in_dict: bool
 
 
 def read_janus(
-    model: PreTrainedModel, inputs: Tensor | None = None, attention_mask: Tensor | None = None,
+    model: Any, inputs: Tensor | None = None, attention_mask: Tensor | None = None,
     logits_processor: Sequence | None = None, generation_mode: str = "text",
-    generation_config: GenerationConfig | None = None, **given: object,
+    generation_config: GenerationConfig | None = None, **given: Any,
 ) -> ImageCall:  # fmt: skip
     """Of JanusForConditionalGeneration, whose generate is its own for images."""
     if generation_mode != "image":
@@ -92,7 +92,7 @@ def read_janus(
     if scale <= 1 or attention_mask is None:
         raise NotCoveredError(f"Janus asks for an attention mask and guidance above 1, not guidance_scale={scale}")
     model._prepare_special_tokens(config, True, device=inputs.device)
-    sampling, masks, _ = _read_processors(model._get_logits_processor(config, inputs.shape[1]))
+    sampling, masks, _ = _read_processors(config, model._get_logits_processor(config, inputs.shape[1]))
     if masks:
         raise NotCoveredError(f"Janus applies {type(masks[0]).__name__} before its guidance")
     ids, mask = (part.repeat_interleave(config.num_return_sequences or 1, 0) for part in (inputs, attention_mask))
@@ -101,22 +101,19 @@ def read_janus(
     count, codes = model.model.vision_model.config.num_image_tokens, model.config.vq_config.num_embeddings
     prefixes = [Prefix(*pair) for pair in zip(unpadded(ids, mask), unpadded(nothing, mask), strict=True)]
     layout = Layout(torch.arange(codes), count, _square(count))
-    return ImageCall(
-        prefixes, layout, _sampling(config, sampling | {"cfg_scale": float(scale)}),
-        lambda tokens: _output(tokens.to(ids.device, ids.dtype, copy=True), config),
-    )  # fmt: skip
+    finish, in_dict = partial(Tensor.to, dtype=ids.dtype, device=ids.device, copy=True), config.return_dict_in_generate
+    return ImageCall(prefixes, layout, sampling | {"cfg_scale": float(scale)}, finish, bool(in_dict))
 
 
 def read_call(
-    model: PreTrainedModel, ids: Tensor, logits_processor: Sequence, stopping_criteria: Sequence,
-    config: GenerationConfig, kwargs: dict[str, object],
+    model: Any, ids: Tensor, logits_processor: Sequence, stopping_criteria: Sequence, config: Any,
+    kwargs: dict[str, Any],
 ) -> ImageCall:  # fmt: skip
     """The arguments, such as ids [B, P], are those that generate gives to its decoding loop."""
     _check_prompt(config, ids, kwargs)
-    for one in stopping_criteria:
-        if type(one) not in (MaxLengthCriteria, EosTokenCriteria):
-            raise NotCoveredError(f"{type(one).__name__} may stop it anywhere")
-    sampling, masks, guidance = _read_processors(logits_processor)
+    if others := {type(one) for one in stopping_criteria} - {MaxLengthCriteria, EosTokenCriteria}:
+        raise NotCoveredError(f"{others.pop().__name__} may stop it anywhere")
+    sampling, masks, guidance = _read_processors(config, logits_processor)
     ends = [] if config._eos_token_tensor is None else config._eos_token_tensor.tolist()
     grids, count = kwargs.get("image_grid_thw"), config.max_length - ids.shape[1]
     vocabulary = len(model.get_output_embeddings().weight)
@@ -124,23 +121,17 @@ def read_call(
     layout = plan.layout(count) if masks or grids is None else Layout(torch.arange(vocabulary), count, _square(count))
     if grids is not None:
         layout = _with_positions(model, layout, ids, grids, kwargs.get("images_per_sample"))
-    mask, before = kwargs.get("attention_mask"), list(layout.before)
-    own = unpadded(ids, torch.ones_like(ids) if mask is None else mask)
-    nothing = own
-    if guidance is not None:
-        sampling["cfg_scale"] = float(guidance.guidance_scale)
-        nothing = _unconditional(guidance, ids)
-    pairs = zip(own, nothing, strict=True)
-    pad = 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
+    own, before = unpadded(ids, kwargs.get("attention_mask")), list(layout.before)
+    nothing = own if guidance is None else _unconditional(guidance, ids)
 
-    def finish(tokens: Tensor) -> object:
+    def finish(tokens: Tensor) -> Tensor:
         drawn = layout.sequence(tokens.to(ids.device)).to(ids.dtype)
-        made = _ended(drawn, ends, pad)
+        made = _ended(drawn, ends, 0 if config._pad_token_tensor is None else int(config._pad_token_tensor))
         plan.check(torch.cat([ids, drawn], 1), made.shape[1])
-        return _output(torch.cat([ids, made], 1), config)
+        return torch.cat([ids, made], 1)
 
-    prefixes = [Prefix([*line, *before], [*other, *before]) for line, other in pairs]
-    return ImageCall(prefixes, layout, _sampling(config, sampling), finish)
+    prefixes = [Prefix([*line, *before], [*other, *before]) for line, other in zip(own, nothing, strict=True)]
+    return ImageCall(prefixes, layout, sampling, finish, bool(config.return_dict_in_generate))
 
 
 class Plan:
@@ -149,17 +140,15 @@ class Plan:
 
     def __init__(self, masks: Sequence, ids: Tensor, vocabulary: int, ends: Sequence[int], makes_images: bool) -> None:
         self.masks, self.ids, self.ends, self.makes_images = masks, ids, set(ends), makes_images
-        self.is_open = any(type(one) not in BY_PLACE for one in masks)
         scores = torch.randn(2, vocabulary, generator=torch.Generator().manual_seed(0)).to(ids.device)
         self.scores = scores[:, None].expand(-1, len(ids), -1)  # two: a mask that depends on scores is none
         self.sets: list[Tensor] = []  # [V] bool
+        self.numbers: dict[bytes, int] = {}  # of these sets, by their values
         self.at: list[int] = []  # the set of each place
 
     def layout(self, count: int) -> Layout:
         """Of `count` places, or up to a certain end."""
-        length = self.ids.shape[1]
-        line = self.ids.new_zeros(len(self.ids), length + count)
-        line[:, :length] = self.ids
+        length, line = self.ids.shape[1], pad(self.ids, (0, count))
         for place in range(count):
             allowed = self._allowed(line[:, : length + place])
             if (allowed != allowed[:1]).any():
@@ -175,7 +164,7 @@ class Plan:
 
     def check(self, line: Tensor, made: int) -> None:
         """Raises NotCoveredError if behind these ids [B, P + L] other codes may be drawn; made: places that count."""
-        if not self.is_open:
+        if all(type(one) in BY_PLACE for one in self.masks):
             return
         start, running = self.ids.shape[1], torch.ones(len(line), dtype=torch.bool, device=line.device)
         for place, number in enumerate(self.at[:made]):
@@ -201,12 +190,11 @@ class Plan:
         return kept[0]
 
     def _number(self, allowed: Tensor) -> int:
-        """Of this set [V], the latest ones looked at first."""
-        for number in dict.fromkeys([*self.at[:-3:-1], *range(len(self.sets))]):
-            if torch.equal(self.sets[number], allowed):
-                return number
-        self.sets.append(allowed.clone())
-        return len(self.sets) - 1
+        """Of this set [V]."""
+        number = self.numbers.setdefault(allowed.cpu().numpy().tobytes(), len(self.sets))
+        if number == len(self.sets):
+            self.sets.append(allowed.clone())
+        return number
 
     def _laid_out(self) -> Layout:
         sizes = [int(allowed.sum()) for allowed in self.sets]
@@ -230,14 +218,15 @@ class Plan:
         return Layout(codes, len(drawn), grid, next(iter(row_ends), None), before, after, allowed, sets)
 
 
-def unpadded(ids: Tensor, mask: Tensor) -> list[list[int]]:
-    """ids [B, P] -> those that a mask [B, P] attends to, which has zeros on the left at most."""
+def unpadded(ids: Tensor, mask: Tensor | None) -> list[list[int]]:
+    """ids [B, P] -> those that a mask [B, P] attends to, which has zeros on the left at most; None: all."""
+    mask = torch.ones_like(ids) if mask is None else mask
     if mask.shape != ids.shape or (mask.diff(dim=1) < 0).any() or not mask[:, -1].all():
         raise NotCoveredError("its attention mask has zeros that are not on the left")
     return [line[keep].tolist() for line, keep in zip(ids, mask.bool(), strict=True)]
 
 
-def _check_prompt(config: GenerationConfig, ids: Tensor, kwargs: dict[str, object]) -> None:
+def _check_prompt(config: Any, ids: Tensor, kwargs: dict[str, Any]) -> None:
     """Raises NotCoveredError for more than one sampled image an answer, and for a prompt that is more than ids."""
     if (mode := config.get_generation_mode()) not in ("sample", "greedy_search"):
         raise NotCoveredError(f"its mode is {mode.value}")
@@ -255,7 +244,7 @@ def _check_prompt(config: GenerationConfig, ids: Tensor, kwargs: dict[str, objec
         raise NotCoveredError("position_ids are given")
 
 
-def _read_processors(given: Sequence) -> tuple[dict[str, float], list, known.LogitsProcessor | None]:
+def _read_processors(config: Any, given: Sequence) -> tuple[dict[str, float], list, Any]:
     """-> arguments of Sampling, processors that mask, and the one that guides."""
     sampling: dict[str, float] = {}
     masks, guidance, order = [], None, list(WARPERS)
@@ -271,25 +260,19 @@ def _read_processors(given: Sequence) -> tuple[dict[str, float], list, known.Log
             masks.append(one)
         elif kind is not known.LogitNormalization:  # which changes no law
             raise NotCoveredError(f"{kind.__name__} is applied")
-    return sampling, masks, guidance
+    sampling |= {} if config.do_sample else {"temperature": 0.0}
+    return {"cfg_scale": 1.0 if guidance is None else float(guidance.guidance_scale)} | sampling, masks, guidance
 
 
-def _sampling(config: GenerationConfig, read: dict[str, float]) -> dict[str, float]:
-    return {"cfg_scale": 1.0} | (read if config.do_sample else {**read, "temperature": 0.0})
-
-
-def _unconditional(guidance: known.UnbatchedClassifierFreeGuidanceLogitsProcessor, ids: Tensor) -> list[list[int]]:
+def _unconditional(guidance: Any, ids: Tensor) -> list[list[int]]:
     told = guidance.unconditional_context
-    nothing, mask = told["input_ids"], told["attention_mask"]
-    nothing = ids[:, -1:] if nothing is None else nothing
+    nothing = ids[:, -1:] if told["input_ids"] is None else told["input_ids"]
     if len(nothing) != len(ids) or not told["use_cache"]:
         raise NotCoveredError(f"{len(ids)} images have {len(nothing)} negative prompts, or no cache")
-    return unpadded(nothing, torch.ones_like(nothing) if mask is None else mask)
+    return unpadded(nothing, told["attention_mask"])
 
 
-def _with_positions(
-    model: PreTrainedModel, layout: Layout, ids: Tensor, grids: Tensor, counts: Tensor | None
-) -> Layout:
+def _with_positions(model: Any, layout: Layout, ids: Tensor, grids: Tensor, counts: Tensor | None) -> Layout:
     """Of GLM-Image: grids [G, 3], the image's and its preview's of each prompt."""
     each = grids.split(counts.tolist()) if counts is not None else [grids] * len(ids)
     if len(each) != len(ids) or any(not torch.equal(one, each[0]) for one in each):
@@ -303,15 +286,11 @@ def _with_positions(
     return layout._replace(grid=sizes[0], positions=places)
 
 
-def _ended(drawn: Tensor, ends: Sequence[int], pad: int) -> Tensor:
-    """Drawn ids [B, L] -> with pads behind the first end of each line, up to the last of these ends."""
+def _ended(drawn: Tensor, ends: Sequence[int], filler: int) -> Tensor:
+    """Drawn ids [B, L] -> with filler behind the first end of each line, up to the last of these ends."""
     is_end = torch.isin(drawn, drawn.new_tensor(ends))
     behind = is_end.cumsum(1) - is_end.long() > 0
-    return drawn.masked_fill(behind, pad)[:, : int((~behind).sum(1).max())]
-
-
-def _output(sequences: Tensor, config: GenerationConfig) -> GenerateDecoderOnlyOutput | Tensor:
-    return GenerateDecoderOnlyOutput(sequences=sequences) if config.return_dict_in_generate else sequences
+    return drawn.masked_fill(behind, filler)[:, : int((~behind).sum(1).max())]
 
 
 def _square(count: int) -> tuple[int, int]:
