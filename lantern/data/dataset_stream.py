@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 import pyarrow
 
-from lantern.data.image_io import caption_keys, class_problem, try_caption
+from lantern.data.image_io import caption_keys, try_caption
 from lantern.data.imagefolder import class_numbers, synsets
 from lantern.data.splits import IndexedImages, UnusableImageError, index_row
 from lantern.data.text_tables import column_of
@@ -157,10 +157,9 @@ def index_parts(
         try:
             with closing(stream.read([column], part)) as rows:
                 for row, cells in enumerate(rows):
-                    caption, problem = try_caption(cells[column].as_py)
-                    caption, problem = numbers.get(caption, caption), problem or ("" if caption else "no caption")
-                    problem = problem or class_problem(caption, num_classes)
-                    yield index_row(name, f"{name}/{part}-{row}", problem, caption, part, row)
+                    caption, problem = try_caption(cells[column].as_py, num_classes)
+                    problem = problem or ("" if caption else "no caption")
+                    yield index_row(name, f"{name}/{part}-{row}", problem, numbers.get(caption, caption), part, row)
         except Exception as error:  # of the network, the Hub's client, and the readers of every format
             if is_damage(error):
                 yield index_row(name, f"{name}/{part}", f"the part breaks off: {first_line(error)}")

@@ -5,12 +5,14 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from io import BytesIO
+from math import isnan
 from pathlib import Path
 from string import punctuation, whitespace
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from lantern.data.text_tables import is_text, printable
 from lantern.errors import LanternError, is_whole
@@ -24,21 +26,26 @@ NAMES_SHOWN = 4
 log = logging.getLogger(__name__)
 
 
-def load_image(content: bytes, size: int | None) -> np.ndarray:
-    """uint8 [size, size, 3] of an encoded image, or of its own height and width for size=None. Raises any of Pillow's
-    errors; problem_of catches them."""
+def load_image(content: bytes, size: int | None, draft: int | None = None) -> np.ndarray:
+    """uint8 [size, size, 3] in sRGB of an encoded image, or of its own height and width for size=None. draft: a huge
+    JPEG may be decoded at a fraction of its size, at least so many pixels a side; faster, and other pixels than a PNG
+    of it has. Raises any of Pillow's errors; problem_of catches them."""
     with _open(content) as opened:
-        if size:
-            opened.draft("RGB", (2 * size, 2 * size))  # a huge JPEG is decoded at a fraction of its size
+        if draft:
+            opened.draft(None, (draft, draft))
         image = ImageOps.exif_transpose(opened)
+        profile = image.info.get("icc_profile")
         if image.mode == "F":
             raise LanternError("its pixels are floating-point numbers, of no known range; save it with 8 or 16 bits")
         if image.mode.startswith("I"):  # grey, which convert() would clip instead of scale
             image = Image.fromarray(_eight_bits(np.asarray(image), image.mode))
+        alpha = None
         if "A" in image.getbands() or "transparency" in image.info:
-            image = image.convert("RGBA")
-            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-        image = image.convert("RGB")
+            alpha = (image := image.convert("RGBA")).getchannel("A")
+        image = _as_srgb(image, profile)
+        if alpha:
+            image.putalpha(alpha)
+            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
         return np.asarray(ImageOps.fit(image, (size, size), Image.Resampling.LANCZOS) if size else image)
 
 
@@ -49,6 +56,16 @@ def _open(content: bytes) -> Image.Image:
             return Image.open(BytesIO(content), formats=FORMATS)
         except UnidentifiedImageError as error:
             raise LanternError("it is no image, or one of a format that is not read") from error
+
+
+def _as_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
+    """The colours of an image, without its transparency, by the ICC profile of its file. Without one, or with one that
+    is damaged or of another colour space, they are taken for sRGB, as viewers do."""
+    image = image if image.mode in ("L", "CMYK") else image.convert("RGB")
+    if profile:
+        with suppress(ImageCms.PyCMSError):
+            return ImageCms.profileToProfile(image, BytesIO(profile), ImageCms.createProfile("sRGB"), outputMode="RGB")
+    return image.convert("RGB")
 
 
 def _eight_bits(grey: np.ndarray, mode: str) -> np.ndarray:
@@ -62,7 +79,7 @@ def problem_of(read: Callable[[], bytes], size: int) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # files with warnings that decode are used
         try:
-            load_image(read(), size)
+            load_image(read(), size, 2 * size)
         except Exception as error:  # decoders raise struct.error, IndexError and others on damaged files
             return str(error) or type(error).__name__
     return ""
@@ -107,17 +124,20 @@ def read_bytes(file: str, start: int, size: int) -> bytes:
         return opened.read(size)
 
 
-def try_caption(read: Callable[[], object]) -> tuple[str, str]:
-    """The caption that `read` returns, and the reason why there is none: one that cannot be read stops no data set."""
+def try_caption(read: Callable[[], object], num_classes: int | None = None) -> tuple[str, str]:
+    """The caption that `read` returns, and the reason why it cannot be used: one that cannot be read stops no data set.
+    num_classes: of a model that is told classes."""
     try:
-        return caption_of(read()), ""
+        return as_class(caption_of(read()), num_classes)
     except Exception as error:  # json.loads raises RecursionError and others, pyarrow UnicodeDecodeError
         return "", str(error) or type(error).__name__
 
 
 def caption_of(value: object) -> str:
     """A text without spaces around it, the first of several, a class's number as text; "" for None and for punctuation
-    alone."""
+    alone. In a column with a missing value, whole numbers are floats and the missing one is NaN."""
+    if isinstance(value, float) and (isnan(value) or value.is_integer()):
+        value = None if isnan(value) else int(value)
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         value = value[0] if value else None
     text = str(value) if is_whole(value) else "" if value is None else value
@@ -128,11 +148,12 @@ def caption_of(value: object) -> str:
     return text.strip() if text.strip(punctuation + whitespace) else ""
 
 
-def class_problem(caption: str, num_classes: int | None) -> str:
-    """Why a caption is no class of a model that is told classes; "" where it is one, or there is none."""
-    if not num_classes or not caption or (caption.isdecimal() and int(caption) < num_classes):
-        return ""
-    return f"its caption {caption[:80]!r} is no class from 0 to {num_classes - 1}"
+def as_class(caption: str, num_classes: int | None) -> tuple[str, str]:
+    """A caption and, for a model that is told classes, why it is none; 3.0, as tables have it, is class 3."""
+    number = caption.removesuffix(".0")
+    if not num_classes or not caption or (number.isdecimal() and int(number) < num_classes):
+        return (number if num_classes else caption), ""
+    return caption, f"its caption {caption[:80]!r} is no class from 0 to {num_classes - 1}"
 
 
 def caption_keys(named: str | None) -> tuple[str, ...]:

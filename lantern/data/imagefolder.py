@@ -10,14 +10,14 @@ from typing import Any
 
 from lantern.data.image_io import (
     READ,
+    as_class,
     caption_in,
     caption_keys,
-    class_problem,
     images_below,
     read_bytes,
     try_caption,
 )
-from lantern.data.splits import IndexedImages, are_splits, index_image, is_readable
+from lantern.data.splits import IndexedImages, index_image, is_readable, named_splits
 from lantern.data.text_tables import TABLES, Record, decode_text, printable, read_records
 from lantern.errors import LanternError
 from lantern.runtime.home import HOME
@@ -58,8 +58,8 @@ def find_images(
     if absent := [(name, printable(str(file))) for file, (name, _, problem) in others.items() if not problem]:
         count, (name, first) = len(absent), absent[0]
         log.warning("%d files that metadata names are not in %s, the first in %s: %s …", count, folder, name, first)
-    tops = {file.relative_to(folder).parts[0] for file in files}
-    outer = {Path(folder), *(Path(folder) / top for top in tops if are_splits(tops))}  # no class
+    splits = named_splits([str(file.relative_to(folder)) for file in files])
+    outer = {Path(folder), *(Path(folder) / place for place in splits)}  # no class
     named = {file.parent.name for file in files if file.parent not in outer} if num_classes else set()
     classes = class_numbers(named, num_classes) if num_classes and named else {}
     found = [(str(file), *_caption(file, lines, classes, num_classes)) for file in sorted(files)]
@@ -107,7 +107,7 @@ def _caption(file: Path, lines: Lines, classes: dict[str, int], num_classes: int
     caption, problem = _own_caption(file, lines)
     if problem or not num_classes:
         return caption, problem
-    problem, number = class_problem(caption, num_classes), classes.get(file.parent.name)
+    (caption, problem), number = as_class(caption, num_classes), classes.get(file.parent.name)
     is_class = caption and not problem
     return (caption, problem) if is_class or number is None else (str(number), "")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from lantern.data.image_io import caption_keys, class_problem, try_caption
+from lantern.data.image_io import caption_keys, try_caption
 from lantern.data.splits import IndexedImages, find_files, index_image, index_row, is_readable
 from lantern.data.text_tables import column_of
 from lantern.errors import LanternError, first_line
@@ -56,8 +56,7 @@ def _index_file(
     for group, cells in enumerate(captions):
         for row, cell in enumerate(cells):
             name = f"{file}#{group}-{row}"  # its part below the source decides the split
-            caption, problem = try_caption(cell.as_py)
-            problem = problem or class_problem(caption, num_classes)
+            caption, problem = try_caption(cell.as_py, num_classes)
             yield index_image((location, group, row), name, caption, problem, size, read_cell)
 
 

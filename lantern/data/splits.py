@@ -5,6 +5,7 @@ import glob
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,8 +25,10 @@ FEATURES = Features(
     {name: Value("string") for name in ("file", "name", "caption", "problem")}
     | {name: Value("int64") for name in ("start", "size")}
 )
-FOLDERS = {"train": "train"} | dict.fromkeys(("validation", "val", "valid", "dev"), "validation")
-RULES = 3  # by which samples are used or listed; an index made by others is made again
+SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
+SPLITS |= dict.fromkeys(("validation", "val", "valid", "dev"), "validation")
+NAMED = re.compile(rf"((?:.*?/)??({'|'.join(SPLITS)})(?:[-.][^/#]*|[-._]?\d[^/#]*)?)[/#]", re.IGNORECASE)  # in a path
+RULES = 4  # by which samples are used or listed; an index made by others is made again
 log = logging.getLogger(__name__)
 Place = tuple[str, int, int]  # file, start, size
 Read = Callable[[str, int, int], bytes]  # of a Place -> an encoded image
@@ -90,7 +93,7 @@ class IndexedSplit(Sequence):
                 f"{row['name']} in {row['file']} can no longer be read ({first_line(error)}); start again"
             ) from error
         try:
-            return load_image(content, self.size)
+            return load_image(content, self.size, 2 * self.size)
         except Exception as error:  # decoders raise struct.error, IndexError and others on damaged files
             raise UnusableImageError(first_line(error), row["name"]) from error
 
@@ -100,9 +103,10 @@ class IndexedSplit(Sequence):
 
 
 class IndexedImages:
-    """Splits by folder where the source has train/ and validation/ (or val/, valid/, dev/) and no image elsewhere, else
-    by a hash of each image's path below the source, so that adding images moves none to another split. `skipped` maps
-    names of unusable images to their problems."""
+    """Splits by name where every image lies in a folder or shard of a split's name (train/, val2017/, test-0001.tar)
+    and some in train; test images are left out. Else, and for validation where no name says so, by a hash of each
+    image's path below the source, so that adding images moves none to another split. `skipped` maps names of unusable
+    images to their problems."""
 
     def __init__(
         self, source: str, items: list, index_items: MakeRows, read: Read, size: int, cache_dir: str,
@@ -124,6 +128,8 @@ class IndexedImages:
         problems = list(self.rows["problem"])
         splits = self._splits(_paths_below(self.source, self.rows["name"]), problems)
         chosen = [index for index, problem in enumerate(problems) if splits[index] == name and not problem]
+        if name == "train" and "test" in splits:
+            log.info("the %d images of test in %s are left out", splits.count("test"), self.source)
         if not chosen:
             raise LanternError(f"no image of {self.source} falls into {name}; add images or set data.validation_share")
         key = cache_key(self.fingerprint, name, self.validation_share, "by folder or path")
@@ -131,18 +137,23 @@ class IndexedImages:
 
     def _splits(self, paths: Sequence[str], problems: Sequence[str]) -> list[str]:
         known = zip(paths, problems, strict=True)  # a line of metadata that names no image is a problem, too
-        images = [
-            path for path, problem in known
-            if not problem or os.sep in path or Path(path).suffix.lower() in READ
-        ]  # fmt: skip
-        if are_splits({path.split(os.sep)[0] for path in images}):
-            return [FOLDERS.get(path.split(os.sep)[0], "train") for path in paths]
-        return ["validation" if _hash_fraction(path) < self.validation_share else "train" for path in paths]
+        images = [path for path, problem in known if not problem or Path(path).suffix.lower() in READ]
+        named = named_splits(images)
+        matches = [NAMED.match(path) for path in paths]
+        splits = [named.get(match[1], "train") if match else "train" for match in matches]
+        if "validation" in splits:
+            return splits
+        pairs = zip(paths, splits, strict=True)
+        share = self.validation_share
+        return ["validation" if split == "train" and _hash_fraction(path) < share else split for path, split in pairs]
 
 
-def are_splits(folders: set[str]) -> bool:
-    """Whether these folders, the outermost ones of a source, are its splits."""
-    return folders <= FOLDERS.keys() and len({FOLDERS[folder] for folder in folders}) == 2
+def named_splits(images: Sequence[str]) -> dict[str, str]:
+    """The folders and shards whose names are those of splits, each with its split; empty unless every image lies in
+    one, and some in train and some not."""
+    matches = [NAMED.match(path) for path in images]
+    places = {match[1]: SPLITS[match[2].lower()] for match in matches if match}
+    return places if None not in matches and "train" in places.values() and len({*places.values()}) > 1 else {}
 
 
 def report_skipped(skipped: Mapping[str, str], total: int, source: str, path: Path) -> None:
@@ -176,12 +187,16 @@ def index_row(file: str, name: str, problem: str, caption: str = "", start: int 
 
 
 def find_files(source: str, suffix: str) -> list[str]:
-    """The files of a folder with this suffix, or of a pattern, sorted. What exists is no pattern: `data [v2]`."""
+    """The files of a folder with this suffix, without any those of the folders in it, as the Hub lays them out
+    (data/*.parquet); or of a pattern, sorted. What exists is no pattern: `data [v2]`."""
     if not source or os.path.isfile(source):
         return [source] if source else []
     root = _root(source)
     pattern = f"*{suffix}" if os.path.isdir(source) else str(Path(source).relative_to(root))
-    return sorted(str(Path(root) / name) for name in glob.glob(pattern, root_dir=root))
+    found = glob.glob(pattern, root_dir=root)
+    if not found and os.path.isdir(source):
+        found = glob.glob(f"**/*{suffix}", root_dir=root, recursive=True)
+    return sorted(str(Path(root) / name) for name in found)
 
 
 def _root(source: str) -> str:

@@ -15,7 +15,6 @@ from lantern.data.image_io import (
     SUFFIXES,
     caption_in,
     caption_keys,
-    class_problem,
     is_hidden,
     read_bytes,
     try_caption,
@@ -94,8 +93,7 @@ def _index_shard(file: str, size: int, keys: Sequence[str], num_classes: int | N
         elif suffix in suffixes:
             texts.setdefault(key, []).append((suffix, span))
     for key, (name, span) in images.items():
-        caption, problem = _caption(file, texts.get(key, []), keys)
-        problem = problem or class_problem(caption, num_classes)
+        caption, problem = _caption(file, texts.get(key, []), keys, num_classes)
         yield index_image((file, *span), f"{file}/{name}", caption, problem, size, read_bytes)
     for name, problem in problems:
         yield index_row(file, f"{file}/{name}", problem)
@@ -138,10 +136,12 @@ def _span(member: tarfile.TarInfo) -> Span | None:
     return (member.offset_data, member.size) if member.isreg() else None
 
 
-def _caption(file: str, texts: list[tuple[str, Span]], keys: Sequence[str]) -> tuple[str, str]:
+def _caption(
+    file: str, texts: list[tuple[str, Span]], keys: Sequence[str], num_classes: int | None
+) -> tuple[str, str]:  # fmt: skip
     """The first caption among a sample's texts and records; without one, the first reason why."""
     first = sorted(texts, key=lambda text: text[0] != ".cls")  # .cls is among them only for a model of classes
-    found = [try_caption(partial(_read_caption, file, keys, *text)) for text in first]
+    found = [try_caption(partial(_read_caption, file, keys, *text), num_classes) for text in first]
     return max(found, key=lambda pair: (pair[0] != "", pair[1] != ""), default=("", ""))
 
 

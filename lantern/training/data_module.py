@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Sampler, Subset
 
 from lantern.data.splits import Splits
 from lantern.errors import LanternError
@@ -85,8 +85,9 @@ class TrainingData(pl.LightningDataModule):
         self, splits: Splits, batch_size: int, seed: int, validation_batch_size: int | None = None,
         num_images: int | None = None, unseen: HeldOut | None = None,
     ) -> None:  # fmt: skip
-        """batch_size: of a training step, over all processes; num_images: train only on the first num_images; unseen:
-        where held-out images of the training images' kind come from, if the validation's are of another kind."""
+        """batch_size: of a training step, over all processes; num_images: train only on so many, evenly spaced, as the
+        first may all be of one class; unseen: where held-out images of the training images' kind come from, if the
+        validation's are of another kind."""
         super().__init__()
         sizes = {"batch_size": batch_size, "validation_batch_size": validation_batch_size, "num_images": num_images}
         for name, size in sizes.items():
@@ -98,22 +99,22 @@ class TrainingData(pl.LightningDataModule):
         self._resumed: dict[str, int] = {}
 
     def train_dataloader(self) -> ResumableLoader:
-        items = self.splits.split("train")
+        items = self._training()
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        count = self._count(items)
-        batches = SeededBatches(count, self.batch_size, self.seed, rank, world_size)
+        batches = SeededBatches(len(items), self.batch_size, self.seed, rank, world_size)
         self._loader = ResumableLoader(items, batches)
         if self._resumed:
             self._loader.load_state_dict(self._resumed)
         return self._loader
 
-    def _count(self, items: Sequence) -> int:
-        return min(len(items), self.num_images or len(items))
+    def _training(self) -> Sequence:
+        items = self.splits.split("train")
+        return items if self.num_images is None else Subset(items, spaced(len(items), self.num_images))
 
     def seen_and_unseen(self, count: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """`count` evenly spaced items of the training, and as many held-out ones, fewer where there are fewer."""
-        seen, validation = self.splits.split("train"), self.splits.split("validation")
-        chosen = [seen[i] for i in spaced(self._count(seen), count)]
+        seen, validation = self._training(), self.splits.split("validation")
+        chosen = [seen[i] for i in spaced(len(seen), count)]
         if self._unseen is not None:
             return chosen, self._unseen.few("validation", count)
         return chosen, [validation[i] for i in spaced(len(validation), count)]

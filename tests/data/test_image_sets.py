@@ -85,6 +85,15 @@ def test_images_of_several_sizes_need_a_size(pixels, tmp_path):
     assert open_images(folder, 6)[0:20].shape == (13, 3, 6, 6)
 
 
+def test_a_large_jpeg_has_the_pixels_of_its_png(tmp_path):
+    """Catches images that are scored at a fraction of their size, as JPEG files alone can be decoded."""
+    noise = Image.fromarray(np.random.default_rng(0).integers(256, size=(512, 512, 3), dtype=np.uint8))
+    noise.save(tmp_path / "a.jpg")
+    Image.open(tmp_path / "a.jpg").save(tmp_path / "b.png")
+    jpeg, png = open_images(tmp_path, 32)[0:2]
+    assert torch.equal(jpeg, png)
+
+
 def broken(folder: Path, kind: str) -> str | Path:
     if kind == "empty folder":
         return folder

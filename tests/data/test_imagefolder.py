@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from PIL import Image
+from PIL import Image, ImageCms
 from support.shards import folder_of, opened, opened_folder, picture, values_of, write_shard
 
 from lantern.data.image_io import load_image, problem_of
@@ -93,6 +93,32 @@ def test_every_kind_of_pixel_becomes_rgb(tmp_path):
     wide[:, 20:40] = 255
     Image.fromarray(wide).save(tmp_path / "wide.png")
     assert load_image((tmp_path / "wide.png").read_bytes(), 16).min() > 200  # the central square, not squeezed
+
+
+def exchanging(kinds: str) -> bytes:
+    """sRGB's own profile, with its primaries under other names."""
+    profile = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
+    places = {tag: profile.index(f"{tag}XYZ".encode()) + 4 for tag in "rgb"}
+    entries = {tag: profile[at : at + 8] for tag, at in places.items()}
+    for tag, other in zip("rgb", kinds, strict=True):
+        profile[places[tag] : places[tag] + 8] = entries[other]
+    return bytes(profile)
+
+
+@pytest.mark.parametrize(("mode", "suffix", "colour", "profile", "seen"), [
+    ("RGB", "png", (255, 0, 0), exchanging("bgr"), (0, 0, 255)),
+    ("RGB", "tif", (0, 255, 0), exchanging("grb"), (255, 0, 0)),
+    ("RGBA", "png", (255, 0, 0, 0), exchanging("bgr"), (255, 255, 255)),
+    ("RGB", "png", (255, 0, 0), exchanging("rgb"), (255, 0, 0)),
+    ("RGB", "png", (255, 0, 0), exchanging("bgr")[:200], (255, 0, 0)),  # damaged
+    ("CMYK", "tif", (0, 255, 255, 0), exchanging("bgr"), (255, 0, 0)),  # of other colours than the image's
+    ("L", "png", 255, exchanging("bgr"), (255, 255, 255)),
+])  # fmt: skip
+def test_a_colour_profile_is_applied(mode, suffix, colour, profile, seen, tmp_path):
+    """Catches a picture of which only lantern sees other colours than any viewer."""
+    Image.new(mode, (8, 8), colour).save(tmp_path / f"a.{suffix}", icc_profile=profile)
+    pixels = load_image((tmp_path / f"a.{suffix}").read_bytes(), None)
+    assert np.abs(pixels.astype(int) - seen).max() <= 1
 
 
 def test_an_absent_an_empty_and_a_useless_folder_are_one_clear_error_each(tmp_path):

@@ -128,6 +128,38 @@ def test_the_class_of_number_zero_has_a_caption(tmp_path):
     assert values_of(opened(tmp_path / "a.tar", tmp_path).split("train")) == {"0": 7}
 
 
+def test_whole_numbers_of_a_column_with_a_missing_value_are_classes(tmp_path):
+    """A table makes them 3.0. Catches a data set of classes of which every row is left out."""
+    write_parquet(tmp_path / "a.parquet", [picture(30), picture(1)], [3.0, None])
+    write_parquet(tmp_path / "b.parquet", [picture(40), picture(1)], [4.0, float("nan")])
+    write_shard(tmp_path / "a.tar", [("1.png", picture(30)), ("1.cls", b"3.0"), ("2.png", picture(1))])
+    for num_classes in (9, None):
+        data = parquet(tmp_path, tmp_path, num_classes=num_classes)
+        assert values_of(data.split("train")) == {"3": 30, "4": 40}
+        assert [*data.skipped.values()] == ["no caption"] * 2
+    assert values_of(opened(tmp_path, tmp_path, num_classes=9).split("train")) == {"3": 30}
+
+
+@pytest.mark.parametrize(("names", "train", "validation"), [
+    (["train-0", "validation-0", "test-0"], [0], [1]),
+    (["data/train-0-of-2", "data/train-1-of-2", "data/test-0-of-1"], [0, 1], [0, 1]),
+    (["en/train/0000", "en/validation/0000"], [0], [1]), (["train_0", "val_0", "train_1"], [0, 2], [1]),
+    (["train-0", "more-0"], [0, 1], [0, 1]), (["test-0", "test-1"], [0, 1], [0, 1]),
+])  # fmt: skip
+def test_files_named_after_splits_are_those(names, train, validation, tmp_path):
+    """Below the folder, too, as the Hub lays them out. Catches a training on images for tests."""
+    for number, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_parquet(tmp_path / f"{name}.parquet", [picture(i) for i in range(8)], [str(number)] * 8)
+        write_shard(tmp_path / f"{name}.tar", [f for i in range(8) for f in sample(f"{i}", 100 * number + i)])
+    for source in (parquet_images, web_dataset):
+        data = source(str(tmp_path), 16, str(tmp_path / "cache"), validation_share=0.5, num_workers=1)
+        found = [[int(text.split()[-1]) for text in data.split(name).captions] for name in ("train", "validation")]
+        numbers = [[n // 100 if source is web_dataset else n for n in captions] for captions in found]
+        assert [sorted({*one}) for one in numbers] == [train, validation]
+        assert len(found[0]) + len(found[1]) == 8 * len({*train, *validation})
+
+
 def test_a_shards_class_is_read_for_a_model_of_classes_alone(tmp_path):
     write_shard(tmp_path / "a.tar", [("1.png", picture(7)), ("1.cls", b"3\n"), *sample("2", 9)])
     assert values_of(opened(tmp_path, tmp_path).split("train")) == {"caption 9": 9}

@@ -16,10 +16,13 @@ def test_each_epoch_shows_every_item_once_in_a_new_order():
     assert epochs[0] != epochs[1]
 
 
-def test_a_number_of_images_is_the_first_ones_in_every_epoch():
-    loader = TrainingData(Numbers(), 2, 0, num_images=4).train_dataloader()
+def test_a_number_of_images_is_evenly_spaced_and_the_same_in_every_epoch():
+    """Catches one class of a class folder, its first images."""
+    data = TrainingData(Numbers(), 2, 0, num_images=4)
+    loader = data.train_dataloader()
     for _ in range(3):
-        assert sorted(int(token) for batch in loader for token in batch["tokens"]) == [0, 1, 2, 3]
+        assert sorted(int(token) for batch in loader for token in batch["tokens"]) == [0, 2, 4, 6]
+    assert [int(item["tokens"]) for item in data.seen_and_unseen(2)[0]] == [0, 4]
 
 
 class Seeing(BoringModel):
