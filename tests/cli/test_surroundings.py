@@ -37,14 +37,6 @@ def test_a_reader_that_goes_away_does_not_end_a_command(tmp_path):
     assert ((tmp_path / "status").read_text(), done.stderr) == ("0\n", "")
 
 
-@pytest.mark.full
-def test_an_evaluation_needs_no_streams_at_all(tmp_path):
-    sizes = "speed.num_prompts=1 quality.num_images=0 output_tv.num_positions=0 drafter=none tracking.mode=disabled"
-    run(f"{EVALUATE} {sizes} hydra.run.dir=run <&- >&- 2>&-; echo $? >status", tmp_path)
-    assert (tmp_path / "status").read_text() == "0\n"
-    assert (tmp_path / "run" / "finished.json").is_file()
-
-
 def test_a_deleted_working_folder_is_one_sentence(tmp_path):
     """Catches a traceback of os.getcwd from inside Hydra."""
     (tmp_path / "gone").mkdir()

@@ -64,14 +64,6 @@ def test_every_image_is_read_and_split_by_its_row(tmp_path):
     assert all(parts)
 
 
-def test_images_in_another_order_are_the_same(tmp_path):
-    split = opened(tmp_path, str(write_parts(tmp_path / "data") / "*.parquet")).split("train")
-    forward = {i: split[i]["caption"] for i in range(len(split))}
-    for i in (7, 3, 3, 14, 0, 8):
-        assert split[i]["caption"] == forward[i]
-        assert int(split[i]["image"][0, 0, 0]) == ALL[forward[i]]
-
-
 def test_what_cannot_be_used_is_listed_and_the_rest_becomes_tokens(tmp_path, caplog):
     """An image that is none, an empty cell, a cell with a path, a caption that is missing or no text, a torn file."""
     folder, secret = write_parts(tmp_path / "data"), tmp_path / "secret.png"

@@ -202,8 +202,3 @@ def test_dpgs_layout_is_a_grid_of_each_prompts_images_under_its_name(pixels, tmp
     grid = np.asarray(Image.open(tmp_path / "out" / "partiprompts2.png"))
     assert np.array_equal(grid[:SIDE, SIDE:], pixels[5])
     assert np.array_equal(grid[SIDE:, :SIDE], pixels[6])
-
-
-def test_an_unknown_layout_is_one_sentence(tmp_path):
-    with pytest.raises(LanternError, match="geneval"):
-        write_layout("other", tmp_path, torch.zeros(1, 3, 8, 8), [{}], [0])
