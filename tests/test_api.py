@@ -23,8 +23,8 @@ LOSSLESS = {
     "method": {"method": "eagle2_shared"},
     "method with other parts": {"method": "lantern_pp", "acceptance": "exact", "verification": "shared_noise"},
     "own tree": {"tree": StaticTree([[0], [1], [0, 0]]), "acceptance": "exact"},
-    "rows": {"method": "rows", "settings": ["drafter.window=16"]},
-    "own drafter": {"drafter": RowParallel(16)},
+    "rows": {"method": "rows", "settings": ["drafter.window=8"]},
+    "own drafter": {"drafter": RowParallel(8)},
     "partials": {  # which wait for the target, its sampling and its codebook
         "drafter": partial(Jacobi, length=4, start=Nearest(), redraw=redraw_coupled),
         "acceptance": partial(LanternPP, k=3, lam=1.0),
@@ -36,7 +36,7 @@ LOSSLESS = {
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    return load_tiny(tmp_path_factory.mktemp("weights"))
+    return load_tiny(tmp_path_factory.mktemp("weights"), side=8)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_drafters_and_methods_go_by_name_and_what_is_exact_draws_plain_decodings
     found = tiny.generate(PROMPTS, **parts)
     assert torch.equal(found.tokens, plain)
     if isinstance(parts.get("drafter"), RowParallel) or parts.get("method") == "rows":
-        assert len(found.statistics.rounds) == 255
+        assert len(found.statistics.rounds) == 63
         assert found.statistics.rounds[0].parents is None  # no tree
     else:
         assert found.statistics.tokens_per_step > 1
@@ -63,7 +63,7 @@ def test_what_is_written_without_hydras_grammar_means_the_same(tiny, tmp_path):
     found = tiny.pipeline(acceptance="lantern", settings=named)
     assert found.describe() == tiny.pipeline(settings=listed).describe()
     assert found.drafter.num_nodes == 3
-    weights = write_tiny_weights(tmp_path / "a,b {c}='d'")
+    weights = write_tiny_weights(tmp_path / "a,b {c}='d'", side=8)
     model = lantern.load("llamagen", {"paths.weights": weights, "tf32": False}, device="cpu", dtype="float64")
     assert torch.equal(model.target.embed_weight, tiny.target.embed_weight)
 

@@ -30,7 +30,6 @@ TREES = {name: StaticTree(PAPER_FIGURES[name]) for name in PAPER_FIGURES} | {
     "adaptive": AdaptiveTree(20, 5, 5, 3),
     "sampled": SampledTree(20, 5, 4, 3, 0.03),
 }
-FEW = ["chain", "eagle2", "naive_extend_57"]
 SETTINGS = {
     "sampled": Sampling(),
     "greedy": Sampling(temperature=0),
@@ -57,7 +56,7 @@ def plain_images(prompts, seeds, batch_size: int = 3) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("tree", [*FEW, *(pytest.param(t, marks=pytest.mark.full) for t in TREES if t not in FEW)])
+@pytest.mark.parametrize("tree", ["chain", "eagle2", "naive_extend_57"])
 def test_shared_noise_decodes_the_tokens_of_plain_decoding(tree, setting):
     """Catches anything that makes a draft visible in the output: masks, rotary positions, caches, noise."""
     found = decode(TREES[tree], SETTINGS[setting])

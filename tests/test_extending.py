@@ -1,14 +1,11 @@
 """Each row of the documentation's extension table, carried out outside the repository."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
-from runpy import run_path
 from typing import NamedTuple
 
 import pytest
-from support.paths import ROOT
+from support.commands import run_script
 from support.tiny_weights import write_tiny_weights
 
 from lantern.evaluation.rows import read_rows
@@ -228,18 +225,24 @@ def command(extension: Extension, folder: Path, weights: Path) -> list[str]:
     return ["--config-dir", f"{folder}/conf", f"{extension.group}={name}", *small, *extension.overrides]
 
 
+def evaluate(monkeypatch: pytest.MonkeyPatch, folder: Path, words: list[str]) -> None:
+    """evaluate.py in this process, which imports my_parts anew."""
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.chdir(folder)
+    sys.modules.pop("my_parts", None)
+    try:
+        run_script(monkeypatch, "evaluate.py", *words)
+    finally:
+        sys.modules.pop("my_parts", None)
+
+
 PARTS = [METRIC, *(pytest.param(part, marks=pytest.mark.full) for part in EXPECTED if part is not METRIC)]
 
 
 @pytest.mark.parametrize("extension", PARTS, ids=lambda extension: extension.name)
 def test_an_external_part_is_one_file_and_one_yaml(extension, weights, tmp_path, monkeypatch):
     """Catches a part that is known by a list, a type or a folder of the repository. Runs in this process."""
-    monkeypatch.setattr(sys, "argv", ["evaluate.py", *command(extension, tmp_path, weights), "hydra/job_logging=none"])
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "my_parts", raising=False)
-    run_path(str(ROOT / "evaluate.py"), run_name="__main__")
-    monkeypatch.delitem(sys.modules, "my_parts", raising=False)
+    evaluate(monkeypatch, tmp_path, command(extension, tmp_path, weights))
     row = read_rows(tmp_path / "run" / "results.jsonl")[-1]
     assert {key: row[key] for key in EXPECTED[extension]} == EXPECTED[extension]
 
@@ -251,18 +254,17 @@ EDITS = [
 
 
 @pytest.mark.parametrize(("extension", "before", "after"), EDITS)
-def test_edited_code_gives_a_new_row_in_the_same_folder(extension, before, after, weights, tmp_path):
+def test_edited_code_gives_a_new_row_in_the_same_folder(
+    extension, before, after, weights, tmp_path, monkeypatch, capsys
+):
     """Catches the old table of an edited rule or metric, whose settings are the same."""
-    words = [sys.executable, str(ROOT / "evaluate.py"), *command(extension, tmp_path, weights)]
+    words = command(extension, tmp_path, weights)
     words += ["output_tv.num_positions=8", "output_tv.num_images=1"] if extension is RULE else []
     place, rows = tmp_path / "my_parts.py", []
     for code in (extension.code, "# a comment\n" + extension.code, extension.code.replace(before, after, 1)):
         place.write_text(code)
-        done = subprocess.run(
-            words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        rows.append((read_rows(tmp_path / "run" / "results.jsonl")[-1], "is finished" in done.stdout))
+        evaluate(monkeypatch, tmp_path, words)
+        rows.append((read_rows(tmp_path / "run" / "results.jsonl")[-1], "is finished" in capsys.readouterr().out))
     (first, _), (second, was_finished), (third, was_edited_finished) = rows
     assert was_finished
     assert not was_edited_finished

@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.commands import module_refusal
+from support.commands import module_refusal, run_as_module
 from support.features import MeanColour
 from support.paths import ROOT
 
@@ -51,14 +52,16 @@ def save(folder: Path, seed: int, count: int = COUNT) -> Path:
     return folder
 
 
-def run(*overrides: object) -> str:
-    command = [sys.executable, "-m", "lantern.score", *map(str, overrides)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture
+def run(monkeypatch, capsys) -> Callable[..., str]:
+    def run(*overrides: str) -> str:
+        run_as_module(monkeypatch, "lantern.score", *overrides)
+        return capsys.readouterr().out
+
+    return run
 
 
-def test_the_command_scores_a_folder_against_another(tmp_path):
+def test_the_command_scores_a_folder_against_another(run, tmp_path):
     """Catches references of the metric's yaml in place of the command's: their captions are scenes."""
     images, real = save(tmp_path / "made", 1), save(tmp_path / "real", 2)
     said = run(f"images={images}", f"references={real}", "metrics=[fidelity]", f"hydra.run.dir={tmp_path}/run")
@@ -68,7 +71,7 @@ def test_the_command_scores_a_folder_against_another(tmp_path):
     assert "frechet" in said
 
 
-def test_the_command_writes_a_layout_and_scores_nothing(tmp_path):
+def test_the_command_writes_a_layout_and_scores_nothing(run, tmp_path):
     prompts = tmp_path / "evaluation_metadata.jsonl"
     prompts.write_text("".join(json.dumps({"tag": "colors", "prompt": f"a {i}"}) + "\n" for i in range(COUNT // 4)))
     images = save(tmp_path / "made", 1)
@@ -137,7 +140,7 @@ def test_images_of_another_size_than_the_references_are_a_warning_and_both_sizes
         assert sum("4 x 4" in text for text in found["warnings"]) == is_told
 
 
-def test_a_number_of_images_that_is_no_multiple_of_the_prompts_is_a_warning_with_the_first_stray_name(tmp_path):
+def test_a_number_of_images_that_is_no_multiple_of_the_prompts_is_a_warning_with_the_first_stray_name(run, tmp_path):
     """Catches grid.png among four pictures of four prompts, which becomes a second picture of the first prompt."""
     from lantern.data.image_sets import open_images
 

@@ -1,65 +1,67 @@
 """Trainings that are debugged, +debug=…, and where their figures go, logger=…: on a miniature."""
 
-import os
-import subprocess
-import sys
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from lightning_utilities.core.imports import RequirementCache
 from omegaconf import OmegaConf
+from support.commands import run_script
 from support.configs import composed
-from support.paths import CONF, ROOT
+from support.paths import CONF
 from support.tiny_weights import write_tiny_weights
 
 from lantern.errors import LanternError
-from lantern.training.run import entry
+from lantern.training.run import entry, fit
 from tools.miniature import write_captioned_scenes
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("debugged")
-    write_tiny_weights(folder / "weights")
-    write_captioned_scenes(folder / "images", 16)
-    return folder
+@pytest.fixture
+def run(tmp_path, monkeypatch) -> Iterator[Callable[..., Path]]:
+    """train.py in this process, to the run folder."""
+    monkeypatch.setattr(fit, "silence_warnings", lambda: None)  # which would outlast the test
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(name: str, *settings: str) -> Path:
+        run_script(monkeypatch, "train.py", "logger.wandb=null", f"hydra.run.dir={tmp_path / name}", *settings)
+        return tmp_path / name
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
 
 
-def train(place: Path, name: str, *settings: str) -> Path:
-    """The run folder of a training of at most some steps."""
-    command = [
-        sys.executable, str(ROOT / "train.py"), f"paths.weights={place / 'weights'}",
-        f"paths.cache_dir={place / 'cache'}", "data=imagefolder", f"data.folder={place / 'images'}",
-        "data.num_workers=0", "features=on_the_fly",
-        "dtype=float32", "device=cpu", "batches.batch_size=4", "batches.splits.validation.num_images=2",
-        "logger.wandb=null", f"hydra.run.dir={place / name}", *settings,
-    ]  # fmt: skip
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"}
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    return place / name
+@pytest.fixture
+def train(run, tmp_path) -> Callable[..., Path]:
+    """A training of at most some steps."""
+    write_tiny_weights(tmp_path / "weights", side=8)
+    write_captioned_scenes(tmp_path / "images", 16, side=8)
+    settings = (
+        f"paths.weights={tmp_path / 'weights'}", f"paths.cache_dir={tmp_path / 'cache'}", "data=imagefolder",
+        f"data.folder={tmp_path / 'images'}", "data.num_workers=0", "features=on_the_fly", "dtype=float32",
+        "device=cpu", "data.size=64", "batches.batch_size=4", "batches.splits.validation.num_images=2",
+    )  # fmt: skip
+    return lambda name, *others: run(name, *settings, *others)
 
 
 @pytest.mark.full
-def test_a_training_can_be_tried_for_one_step_overfitted_and_profiled(place):
+def test_a_training_can_be_tried_for_one_step_overfitted_and_profiled(train):
     """Catches a fast_dev_run that leaves checkpoints to resume from, an overfitting that ends at once, and an empty
     profile."""
-    tried = train(place, "tried", "+debug=fast_dev_run")
+    tried = train("tried", "+debug=fast_dev_run")
     assert not list(tried.glob("checkpoints/*"))
     assert not (tried / "metrics.csv").exists()
-    few = train(place, "few", "+debug=overfit", "trainer.max_steps=12", "trainer.val_check_interval=6")
+    few = train("few", "+debug=overfit", "trainer.max_steps=4", "trainer.val_check_interval=2")
     assert (few / "drafter" / "model.safetensors").is_file()
-    profiled = train(place, "profiled", "+debug=profiler", "trainer.max_steps=3", "trainer.val_check_interval=3")
+    profiled = train("profiled", "+debug=profiler", "trainer.max_steps=3", "trainer.val_check_interval=3")
     assert "run_training_batch" in (profiled / "fit-profile.txt").read_text()
 
 
 @pytest.mark.full
-def test_a_tokenizer_whose_codes_begin_later_can_be_tried_for_one_step(tmp_path):
+def test_a_tokenizer_whose_codes_begin_later_can_be_tried_for_one_step(run):
     """Catches a refusal of too few steps, which no setting could help."""
-    sizes = ["rendered.num_train=64", "rendered.num_validation=8", "logger=csv", f"hydra.run.dir={tmp_path}"]
-    command = [sys.executable, str(ROOT / "train.py"), "task=tokenizer", "+debug=fast_dev_run", *sizes]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run("one", "task=tokenizer", "+debug=fast_dev_run", "rendered.num_train=64", "rendered.num_validation=8")
 
 
 @pytest.mark.parametrize("logger", sorted(path.stem for path in (CONF / "logger").glob("*.yaml")))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import zip_longest
 
 import pytest
 from hydra.utils import get_object
@@ -14,9 +15,11 @@ TRAINED = ("+captions", "data", "drafter/training@distil", "features", "recipe",
 EXPORTED = ("format",)
 
 
-def options(command: str, groups: tuple[str, ...]) -> list[tuple[str, str]]:
-    folders = {group: CONF / group.strip("+").split("@")[0] for group in groups}
-    return [(command, f"{group}={path.stem}") for group in groups for path in sorted(folders[group].glob("*.yaml"))]
+def options(command: str, groups: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+    """An option of each group at once, until every option of every group has been."""
+    files = [sorted((CONF / group.strip("+").split("@")[0]).glob("*.yaml")) for group in groups]
+    for paths in zip_longest(*files):
+        yield command, [f"{group}={path.stem}" for group, path in zip(groups, paths, strict=True) if path]
 
 
 def named_in(node: object) -> Iterator[str]:
@@ -36,12 +39,12 @@ def test_all_that_conf_names_can_be_imported():
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("command", "option"),
+    ("command", "chosen"),
     [*options("evaluate", EVALUATED), *options("train", TRAINED), *options("export", EXPORTED)],
 )
-def test_every_option_composes(command, option):
+def test_every_option_composes(command, chosen):
     """Catches a default that is not there; methods, sweeps and tasks have tests of their own."""
-    assert composed(command, option)
+    assert composed(command, *chosen)
 
 
 @pytest.mark.parametrize("metric", sorted(path.stem for path in (CONF / "metrics").glob("*.yaml")))

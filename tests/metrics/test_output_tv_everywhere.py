@@ -16,14 +16,9 @@ PROMPTS = load_prompts("demo", paths.PROMPTS)[:1]
 SEEDS = [image_seed(0, prompt) for prompt in PROMPTS]
 LEFT = "drafter.start={_target_: lantern.drafters.jacobi.starts.Left}"
 RATIO = {
-    "chain": {"tree": "chain"},
     "static": {"tree": "static"},
-    "static 57": {"tree": "naive_extend_57"},
     "eagle2": {"tree": "eagle2"},
-    "ddd": {"tree": "ddd"},
-    "adaptive": {"tree": "adaptive"},
     "sampled": {"tree": "sampled"},
-    "sjd": {"drafter": "sjd"},
     "scd": {"drafter": "jacobi", "settings": [LEFT]},
 }
 pytestmark = pytest.mark.full

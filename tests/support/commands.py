@@ -7,23 +7,37 @@ from runpy import run_module, run_path
 import pytest
 from support.paths import ROOT
 
+from lantern.cli import composing
+
+
+def run_script(monkeypatch: pytest.MonkeyPatch, script: str, *overrides: str) -> None:
+    """The command, to its end. As in a process of its own, nothing is there yet that an earlier one has built."""
+    composing._built.cache_clear()
+    composing._held.clear()
+    monkeypatch.setattr(sys, "argv", [script, *overrides, "hydra/job_logging=none"])
+    run_path(str(ROOT / script), run_name="__main__")
+
+
+def run_as_module(monkeypatch: pytest.MonkeyPatch, module: str, *overrides: str) -> None:
+    """`python -m module`, to its end."""
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(sys, "argv", [module, *overrides, "hydra/job_logging=none"])
+    run_module(module, run_name="__main__")
+
 
 def refusal(monkeypatch: pytest.MonkeyPatch, script: str, *overrides: str) -> str:
     """The sentence with which a command ends, which Python prints with a status of 1. Any other exception, which would
     be a traceback, passes through."""
-    monkeypatch.setattr(sys, "argv", [script, *overrides, "hydra/job_logging=none"])
     with pytest.raises(SystemExit) as ended:
-        run_path(str(ROOT / script), run_name="__main__")
+        run_script(monkeypatch, script, *overrides)
     assert isinstance(ended.value.code, str)
     return ended.value.code
 
 
 def module_refusal(monkeypatch: pytest.MonkeyPatch, module: str, *overrides: str) -> str:
     """The same of `python -m module`."""
-    monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setattr(sys, "argv", [module, *overrides, "hydra/job_logging=none"])
     with pytest.raises(SystemExit) as ended:
-        run_module(module, run_name="__main__")
+        run_as_module(monkeypatch, module, *overrides)
     assert isinstance(ended.value.code, str)
     return ended.value.code
 

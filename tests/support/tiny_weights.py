@@ -6,6 +6,6 @@ from lantern.api import Model, load
 from tools.miniature import write_tiny_weights
 
 
-def load_tiny(folder: Path) -> Model:
-    """The miniature in double precision."""
-    return load("llamagen", [f"paths.weights={write_tiny_weights(folder)}", "dtype=float64", "device=cpu"])
+def load_tiny(folder: Path, side: int = 16) -> Model:
+    """The miniature in double precision, of images of `side` x `side` tokens."""
+    return load("llamagen", [f"paths.weights={write_tiny_weights(folder, side)}", "dtype=float64", "device=cpu"])

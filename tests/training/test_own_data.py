@@ -17,13 +17,12 @@ import pytest
 import torch
 from datasets import load_from_disk
 from PIL import Image
-from support.commands import printed
+from support.commands import printed, run_script
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
 from lantern.data.imagefolder import SYNSETS
 from lantern.models.checkpoints import load_weights, read_weights
-from lantern.scenes.rendering import render
 from lantern.training.run.processes import OWN_STORE
 from tools.miniature import write_captioned_scenes
 
@@ -74,52 +73,32 @@ def train(workplace: Path, name: str, *arguments: str) -> tuple[str, Path]:
     return output(command(workplace, run, *arguments), workplace), run
 
 
-def evaluate(workplace: Path, overrides: list[str]) -> None:
+@pytest.fixture
+def evaluate(workplace, monkeypatch) -> Callable[[list[str]], None]:
     """Runs the printed command on few images."""
     few = ["speed.num_prompts=1", "speed.max_retimed=0", "output_tv.num_positions=0", "quality.num_images=0"]
-    output([sys.executable, str(ROOT / "evaluate.py"), *overrides, *few], workplace)
+    monkeypatch.chdir(workplace)
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    return lambda overrides: run_script(monkeypatch, "evaluate.py", *overrides, *few)
 
 
-def test_a_folder_of_images_becomes_a_drafter_that_is_measured(workplace):
+def test_a_folder_of_images_becomes_a_drafter_that_is_measured(workplace, evaluate):
     said, alone = train(workplace, "alone", "features=on_the_fly", "+captions=disk", "batches.batch_size=8")
     assert "skipped 3 of 19 images" in said
     assert printed(said)[-1] == f"drafter.checkpoint={alone}/drafter"
-    evaluate(workplace, printed(said))
+    evaluate(printed(said))
     assert list((workplace / "cache").glob("captions-train-*/00000-*/shard.json"))
 
 
-def test_a_class_models_drafter_is_measured_by_the_printed_command(workplace):
-    """Catches a printed command without the model's files or sizes, or with captions for a class model."""
-    codes = read_weights(GOLDEN / "llamagen_vq_tiny.pt")
-    codes["quantize.embedding.weight"] = codes["quantize.embedding.weight"].repeat(3, 1)[:160]
-    (workplace / "released").mkdir()
-    torch.save(codes, workplace / "released" / "vq.pt")
-    (workplace / "classes").mkdir()
-    for seed in range(16):
-        Image.fromarray(render(seed)[0]).save(workplace / "classes" / f"{seed}.png")
-        (workplace / "classes" / f"{seed}.txt").write_text(str(seed % 7))
-    said, _ = train(
-        workplace, "classes", f"data.folder={workplace}/classes", "model=llamagen_c2i_b",
-        f"model.checkpoint={GOLDEN}", "model.file=llamagen_c2i_tiny.pt",
-        "model.dim=96", "model.num_layers=3", "model.num_heads=3", "model.num_classes=7", "+model.multiple_of=64",
-        "model.image_size=8", f"model.tokenizer.checkpoint={workplace}/released", "model.tokenizer.file=vq.pt",
-        "model.tokenizer.multipliers=[1,2]", "+model.tokenizer.channels=32", "+model.tokenizer.z_channels=32",
-        "+model.tokenizer.codebook_size=160", "batches.batch_size=4", "trainer.max_steps=1",
-        "trainer.val_check_interval=1",
-    )  # fmt: skip
-    assert "prompts=classes" in printed(said)
-    evaluate(workplace, printed(said))
-
-
-def test_an_imagenet_folder_becomes_a_drafter_of_a_class_model(workplace):
-    """2,000 images in the folders of 20 synsets, by the two commands of docs/models.md. Catches the place among the
-    folders that are there in place of ImageNet's class."""
+def test_an_imagenet_folder_becomes_a_drafter_of_a_class_model(workplace, evaluate):
+    """400 images in the folders of 20 synsets, by the two commands of docs/models.md. Catches the place among the
+    folders that are there in place of ImageNet's class, and a printed command without the model's files or sizes."""
     images, released = workplace / "imagenet", workplace / "thousand"
     synsets = SYNSETS.read_text().split()[::50]
     for number, synset in enumerate(synsets):
         (images / synset).mkdir(parents=True)
-        for copy in range(100):
-            pixels = torch.full((12, 10, 3), 10 * number + copy // 10, dtype=torch.uint8)
+        for copy in range(20):
+            pixels = torch.full((12, 10, 3), 10 * number + copy // 2, dtype=torch.uint8)
             Image.fromarray(pixels.numpy()).save(images / synset / f"{synset}_{copy}.JPEG", quality=95)
     (images / synsets[3] / f"{synsets[3]}_0.JPEG").write_bytes(b"\xff\xd8 cut")
     released.mkdir()
@@ -137,12 +116,13 @@ def test_an_imagenet_folder_becomes_a_drafter_of_a_class_model(workplace):
         "+model.tokenizer.codebook_size=160", "batches.batch_size=16", f"paths.cache_dir={workplace}/imagenet_cache",
         "features=on_the_fly",
     )  # fmt: skip
-    assert "skipped 1 of 2000 images" in said
+    assert "skipped 1 of 400 images" in said
     tables = [load_from_disk(str(path.parent)) for path in workplace.glob("imagenet_cache/tokens-train-*/*/state.json")]
     captions = Counter(caption for table in tables for caption in table["caption"])
     assert captions.keys() == {str(50 * number) for number in range(20)}
-    assert min(captions.values()) > 60
-    evaluate(workplace, printed(said))
+    assert min(captions.values()) > 8
+    assert "prompts=classes" in printed(said)
+    evaluate(printed(said))
 
 
 def test_a_drafter_is_trained_further_on_the_targets_own_images(workplace):

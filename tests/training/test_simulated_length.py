@@ -1,11 +1,11 @@
-"""What validation predicts of decoding against decoding itself, for every recipe: a chain's accepted tokens, round by
-round under shared noise, and depth by depth within bounds under ratio verification."""
+"""What validation predicts of decoding against decoding itself, for each kind of student: a chain's accepted tokens,
+round by round under shared noise, and depth by depth within bounds under ratio verification."""
 
 from typing import NamedTuple
 
 import pytest
 import torch
-from support.recipes import NAMES, shipped
+from support.recipes import shipped
 from support.tiny_tasks import MemorySplits, drafter_task, fit
 from torch import Tensor
 
@@ -23,7 +23,6 @@ from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
 DEPTH, IMAGES = 3, 96
-FAST = {"late_unroll", "eagle3", "parallel"}
 SEEDS = [image_seed(0, "parity", i) for i in range(IMAGES)]
 CAPTIONS = (MemorySplits().split("train").captions * 8)[:IMAGES]
 
@@ -35,9 +34,7 @@ class Decoded(NamedTuple):
     rounds: list[tuple[int, int, int]]
 
 
-@pytest.fixture(
-    params=[name if name in FAST else pytest.param(name, marks=pytest.mark.full) for name in [*NAMES, "parallel"]]
-)
+@pytest.fixture(params=["late_unroll", "eagle3", "parallel", pytest.param("layered", marks=pytest.mark.full)])
 def task(request, target, tmp_path) -> DrafterTask:
     """A drafter that a recipe has trained for some steps."""
     is_parallel = request.param == "parallel"
