@@ -211,7 +211,7 @@ SMALL = ["speed.num_prompts=1", "quality.num_images=0", "output_tv.num_positions
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory) -> Path:
-    return write_tiny_weights(tmp_path_factory.mktemp("weights"))
+    return write_tiny_weights(tmp_path_factory.mktemp("weights"), side=8)
 
 
 def command(extension: Extension, folder: Path, weights: Path) -> list[str]:

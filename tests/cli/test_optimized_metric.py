@@ -1,16 +1,17 @@
 """The figure that a command returns to a sweeper that optimises, such as Optuna's."""
 
-import os
-import subprocess
-import sys
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hydra.experimental.callback import Callback
-from support.paths import ROOT
+from support.commands import run_script
 from support.tiny_weights import write_tiny_weights
 
 from lantern.cli.settings import figure_of
 from lantern.errors import LanternError
+from lantern.training.run import fit
 from tools.miniature import write_captioned_scenes
 
 
@@ -21,14 +22,20 @@ class Returned(Callback):
         print("returned", job_return.return_value)
 
 
-def returned(program: str, folder, *settings: str) -> list[str]:
-    command = [sys.executable, str(ROOT / program), *settings, f"hydra.run.dir={folder / 'run'}"]
-    command += ["+hydra.callbacks.seen._target_=test_optimized_metric.Returned"]
-    path = os.pathsep.join(map(str, (ROOT / "tests" / "cli", ROOT / "tests", ROOT)))
-    environment = os.environ | {"PYTHONPATH": path, "WANDB_MODE": "disabled"}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    return [line.partition(" ")[2] for line in done.stdout.splitlines() if line.startswith("returned ")]
+@pytest.fixture
+def returned(monkeypatch, capsys) -> Iterator[Callable[..., list[str]]]:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    monkeypatch.setattr(fit, "silence_warnings", lambda: None)  # which would outlast the test
+    before = signal.getsignal(signal.SIGTERM)
+
+    def returned(program: str, folder: Path, *settings: str) -> list[str]:
+        seen = f"+hydra.callbacks.seen._target_={__name__}.Returned"
+        monkeypatch.chdir(folder)
+        run_script(monkeypatch, program, *settings, f"hydra.run.dir={folder / 'run'}", seen)
+        return [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines() if line[:9] == "returned "]
+
+    yield returned
+    signal.signal(signal.SIGTERM, before)
 
 
 def test_a_figure_is_named_or_the_known_ones_are():
@@ -40,7 +47,7 @@ def test_a_figure_is_named_or_the_known_ones_are():
             figure_of(row, name)
 
 
-def test_an_evaluation_and_a_training_return_the_figure_that_is_asked_for(tmp_path):
+def test_an_evaluation_and_a_training_return_the_figure_that_is_asked_for(returned, tmp_path):
     """Also where the run has been finished before, and of a lossy setting beyond its budget how far."""
     weights = f"paths.weights={write_tiny_weights(tmp_path / 'weights')}"
     few = ("speed.num_prompts=1", "quality.num_images=0", "output_tv.num_positions=0", "drafter=jacobi", "device=cpu")
