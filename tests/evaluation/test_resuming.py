@@ -134,15 +134,15 @@ def test_shards_merge_into_the_rows_images_and_records_of_one_process(whole, tmp
 @pytest.mark.full
 def test_killed_at_random_moments_it_ends_with_the_same_tokens_and_quality_and_every_finished_timing(whole, tmp_path):
     """kill -9, again and again, until a run gets through: it decodes 14 times, for 0.1 s or more, and twice at a start
-    to warm up, so that the first three starts, of 1.7 s together, are all killed."""
+    to warm up, so that the first three starts, of 1.7 s together, are all killed; the next ones are left alone."""
     command = [sys.executable, str(SUPPORT / "killed_evaluation.py"), str(tmp_path)]
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{TESTS}"}
     dice, kills, known = random.Random(0), 0, {}
-    for _ in range(12):
+    for _ in range(4):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert process.stdout.readline() == "begun\n"
         try:
-            process.wait(timeout=dice.uniform(0.05, 0.8) if kills < 8 else 120)
+            process.wait(timeout=dice.uniform(0.05, 0.8) if kills < 3 else 120)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -153,7 +153,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_tokens_and_quality_and_e
         if process.returncode == 0:
             break
     assert process.returncode == 0
-    assert kills >= 3
+    assert kills == 3
     assert {name: line["tokens"] for name, line in known.items()} == {
         name: line["tokens"] for name, line in whole[1].items()
     }
