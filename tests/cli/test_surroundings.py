@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
+from support.commands import refusal, run_script
 from support.configs import composed_with_hydra
 from support.paths import CONF, ROOT
 
@@ -44,19 +45,20 @@ def test_a_deleted_working_folder_is_one_sentence(tmp_path):
     assert done.stderr.strip().splitlines()[-1].startswith("error: the working folder has been deleted")
 
 
-def test_an_empty_run_folder_to_reproduce_is_refused(tmp_path):
+def test_an_empty_run_folder_to_reproduce_is_refused(tmp_path, monkeypatch):
     """Catches an hour of another evaluation where a shell variable is not set."""
-    done = run(f"{EVALUATE} reproduce=$unset hydra.run.dir=run", tmp_path)
-    assert "error: reproduce= names no run folder" in done.stderr
+    said = refusal(monkeypatch, "evaluate.py", "reproduce=", f"hydra.run.dir={tmp_path}")
+    assert "error: reproduce= names no run folder" in said
 
 
-def test_run_folders_in_the_home_folder(tmp_path):
+def test_run_folders_in_the_home_folder(tmp_path, monkeypatch):
     """Catches a folder named ~ in the working folder, of a run and of the points of a sweep, which are
     composed anew."""
-    one, sweep = (shlex.quote(text) for text in ("hydra.run.dir='~/one'", "paths.runs='~/runs'"))
-    line = f"{EVALUATE} dry_run=true {one} && {EVALUATE} -m dry_run=true seed=1,2 {sweep}"
-    done = run(f"mkdir work && cd work && {line}", tmp_path)
-    assert done.returncode == 0, done.stderr
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run_script(monkeypatch, "evaluate.py", "dry_run=true", "hydra.run.dir='~/one'")
+    run_script(monkeypatch, "evaluate.py", "-m", "dry_run=true", "seed=1,2", "paths.runs='~/runs'")
     points = (tmp_path / "runs" / "evaluate").glob("*/*/.hydra/config.yaml")
     assert ((tmp_path / "one" / ".hydra").is_dir(), len(list(points))) == (True, 2)
     assert not (tmp_path / "work" / "~").exists()
