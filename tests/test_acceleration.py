@@ -5,8 +5,10 @@ from functools import cache
 
 import pytest
 import torch
+from support import families
 from support.families import CODES, FAMILIES, SIDE
 from support.generate_calls import IDS, Evens, make, own_call, rows_of
+from support.larger_families import grown
 from transformers import GenerationConfig, LogitsProcessorList, MaxTimeCriteria, StoppingCriteriaList
 
 import lantern
@@ -58,6 +60,15 @@ def test_greedy_ids_are_those_of_the_models_own_generate_in_fewer_passes(prepare
     assert same(own, made)
     assert not made.is_inference()
     assert statistics.tokens_per_step > 1
+
+
+@pytest.mark.full
+def test_greedy_ids_are_equal_at_12_layers_of_width_768(tmp_path, monkeypatch):
+    monkeypatch.setattr(families, "EMU3", grown(families.EMU3))
+    model = make("emu3", tmp_path)
+    own, made, statistics = both(model, **own_call("emu3", model))
+    assert same(own, made)
+    assert statistics is not None
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Time and memory of lantern.accelerate beside a model's own generate, on models of 12 layers of width 768 with random
-weights, which say nothing about gains: python -m tools.accelerated [family ...] [--batch 1 4] [--repeats 5]
-A line for each family and batch: seconds of both in turns, their ratio's median and range, passes, whether the greedy
-ids are equal, and peak memory above what the process had before, each in a process of its own."""
+weights, which say nothing about gains: python -m tools.accelerated [family ...] [--batch 1 4] [--repeats 3]
+A line for each family and batch, each in a process of its own: seconds of both in turns, their ratio and its range,
+codes a pass, whether the greedy ids are equal, peak memory of the own call, how far the accelerated one goes above it,
+and the cache that is kept until restore. Then the same by arithmetic for a model of 7B."""
 
 import argparse
 import json
@@ -15,6 +16,9 @@ from time import perf_counter
 
 ROOT = Path(__file__).parents[1]
 FAMILIES = ("janus_pro", "emu3", "anole", "glm_image")
+JANUS_7B = {"layers": 30, "width": 4096, "codes": 16384, "image": 576, "prompt": 64}
+WINDOW = 15  # of conf/drafter/jacobi.yaml
+MIB = 2**20
 
 
 def prepared(name: str, batch: int):
@@ -37,62 +41,67 @@ def prepared(name: str, batch: int):
     return model, given | repeated
 
 
-def timed(name: str, batch: int, repeats: int) -> dict:
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
+
+
+def row(name: str, batch: int, repeats: int) -> dict:
     import torch
 
     import lantern
 
     model, given = prepared(name, batch)
-    found = {"own": [], "drafted": []}
+    found, peaks = {"own": [], "drafted": []}, [peak_mib()]
     for _ in range(repeats + 1):  # the first warms up
         start = perf_counter()
         own = model.generate(**given)
         found["own"].append(perf_counter() - start)
-        if "generate" not in vars(model):
+        peaks.append(peak_mib())
+        if len(found["own"]) == 1:
             lantern.accelerate(model)
-        accelerated = vars(model).pop("generate")
+            accelerated = vars(model).pop("generate")
         start = perf_counter()
         made = accelerated(**given)
         found["drafted"].append(perf_counter() - start)
+        peaks.append(peak_mib())
         equal, steps = torch.equal(own, made), accelerated.statistics.tokens_per_step
     ratios = [a / b for a, b in zip(found["drafted"][1:], found["own"][1:], strict=True)]
     return {
         "family": name, "batch": batch, "equal": equal, "tokens_per_step": round(steps, 2),
         "drafted_over_own": [round(median(ratios), 3), round(min(ratios), 3), round(max(ratios), 3)],
-        "own_s": round(median(found["own"][1:]), 3),
+        "own_s": round(median(found["own"][1:]), 3), "own_peak_mib": round(peaks[1] - peaks[0], 1),
+        "above_own_peak_mib": round(peaks[2] - peaks[1], 1),
+        "kept_mib": round(accelerated._joined.target.held_bytes / MIB, 1),
     }  # fmt: skip
 
 
-def peak(name: str, batch: int, is_drafted: bool) -> int:
-    """Bytes above those before the call."""
-    import lantern
-
-    model, given = prepared(name, batch)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    if is_drafted:
-        lantern.accelerate(model)
-    model.generate(**given)
-    return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+def estimate(batch: int, layers: int, width: int, codes: int, image: int, prompt: int) -> dict:
+    """Of Janus-Pro-7B in bfloat16, guided. The own call's cache is as long but for the window, and freed at its end."""
+    place = 2 * layers * 2 * width * 2  # bytes: keys and values of both rows
+    window, table = batch * WINDOW * place, codes * width * 2
+    kept = batch * (prompt + image) * place + window
+    return {
+        "estimate": "Janus-Pro-7B", "batch": batch, "above_own_peak_mib": round((window + table) / MIB),
+        "kept_mib": round((kept + table) / MIB),
+    }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", default=FAMILIES)
     parser.add_argument("--batch", nargs="*", type=int, default=[1, 4])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--peak", choices=("own", "drafted"), help="of this process alone, for the first of each")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--here", action="store_true", help="in this process, the first of each")
     asked = parser.parse_args()
-    if asked.peak:
-        print(peak(asked.families[0], asked.batch[0], asked.peak == "drafted"))
+    if asked.here:
+        print(json.dumps(row(asked.families[0], asked.batch[0], asked.repeats)), flush=True)
         return
     for name in asked.families:
         for batch in asked.batch:
-            row = timed(name, batch, asked.repeats)
-            for kind in ("own", "drafted"):
-                command = [sys.executable, "-m", "tools.accelerated", name, "--batch", str(batch), "--peak", kind]
-                done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-                row[f"peak_mib_{kind}"] = round(int(done.stdout.split()[-1]) / 2**20, 1)
-            print(json.dumps(row), flush=True)
+            given = [name, "--batch", str(batch), "--repeats", str(asked.repeats), "--here"]
+            subprocess.run([sys.executable, "-m", "tools.accelerated", *given], cwd=ROOT, check=True)
+    for batch in asked.batch:
+        print(json.dumps(estimate(batch, **JANUS_7B)))
 
 
 if __name__ == "__main__":
