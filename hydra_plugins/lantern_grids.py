@@ -1,12 +1,17 @@
 """A Hydra sweeper for several grids in one sweep, such as two methods that vary different numbers. Hydra loads sweepers
 only from the package hydra_plugins."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.composing import BasicSweeper
+from lantern.cli.settings import key_of
+
+log = logging.getLogger(__name__)
 
 RULE_SETTINGS = ("acceptance.", "tree.")  # of the sweep's rule and tree, which no reference has
 
@@ -22,7 +27,7 @@ class GridsSweeper(BasicSweeper):
         max_batch_size: int | None = None, references: Sequence[Mapping[str, object]] = (),
     ) -> None:  # fmt: skip
         super().__init__(max_batch_size, params)
-        self.grids, self.references = grids, references
+        self.grids, self.references, self.left_out = grids, references, set[str]()
 
     def split_arguments(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:
         """The points of all grids and the references, in batches; each point is a list of overrides."""
@@ -33,7 +38,33 @@ class GridsSweeper(BasicSweeper):
             points += BasicSweeper.split_arguments([*_parsed(grid), *overrides], None)[0]
         for reference in [] if "method" in given else self.references:
             points += BasicSweeper.split_arguments(self._of_reference(reference, overrides), None)[0]
-        return list(self.split_overrides_to_chunks(points, max_batch_size))
+        return list(self.split_overrides_to_chunks(self._fitting(points, overrides), max_batch_size))
+
+    def _fitting(self, points: list[list[str]], overrides: Sequence[Override]) -> list[list[str]]:
+        """Each point once, without the settings of a swept group that its choice lacks and another point's has; of one
+        that none has Hydra says so."""
+        swept = {_key(override) for override in overrides if override.is_sweep_override()}
+        given = [key for key in swept if key.partition(".")[0] in swept and "." in key]
+        if not given or self.hydra_context is None:
+            return points
+        lacking = []
+        for point in points:
+            choices = [override for override in point if "." not in key_of(override)]
+            config = self.hydra_context.config_loader.load_sweep_config(self.config, choices)
+            lacking.append({key for key in given if key.rpartition(".")[2] not in _names(config, key)})
+        nowhere, found = set.intersection(*lacking), {}
+        for point, lacks in zip(points, lacking, strict=True):
+            kept = [override for override in point if key_of(override) not in lacks - nowhere]
+            found[tuple(kept)] = kept
+            if lacks - nowhere:
+                self.left_out.add(f"{', '.join(sorted(lacks - nowhere))} of the point {' '.join(kept)}")
+        return list(found.values())
+
+    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
+        for told in sorted(self.left_out):
+            log.info("left out, as the chosen part has no such setting: %s", told)
+        self.left_out = set()
+        super().validate_batch_is_legal(batch)
 
     def _of_reference(self, reference: Mapping[str, object], overrides: Sequence[Override]) -> list[Override]:
         named = {_key(override): override for override in overrides}
@@ -41,6 +72,12 @@ class GridsSweeper(BasicSweeper):
         taken = {*(key.lstrip("+") for key in (*reference, *self.params)), "tree", "verification"}
         kept = [override for key, override in named.items() if key not in taken and not key.startswith(others)]
         return [*_parsed(reference), *kept]
+
+
+def _names(config: DictConfig, key: str) -> Iterable[str]:
+    """The settings of the part that a key is of."""
+    part = OmegaConf.select(config, key.rpartition(".")[0])
+    return part.keys() if isinstance(part, DictConfig) else ()
 
 
 def _key(override: Override) -> str:

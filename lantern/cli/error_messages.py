@@ -24,6 +24,7 @@ from omegaconf.errors import (
 
 from lantern.cli import torchvision_operators
 from lantern.cli.composing import expand_home, reporting_by
+from lantern.cli.settings import for_the_points_that_have_them
 from lantern.errors import FULL, LanternError, first_line, no_value, unknown_setting, unwritable
 from lantern.runtime.home import export_paths, in_home, override
 
@@ -74,6 +75,7 @@ def without_hints(command: Command) -> Command:
     def run() -> object:
         open_streams()
         prepare_process()
+        sys.argv[1:] = for_the_points_that_have_them(sys.argv[1:])
         try:
             os.getcwd()
         except FileNotFoundError as error:

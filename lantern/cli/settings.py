@@ -15,6 +15,7 @@ REPLACED, WITH_PLUS = "Groups with a default, as group=option:", "Groups to add,
 GROUP = re.compile(
     r"  (?:- (?:optional )?(?=[^#]*#)|# (\+?))(\w+):(?:[^#]*#)? (.+)"
 )  # in a yaml's defaults; what it is
+SETTING = re.compile(r"\w+(\.\w+)+")
 OWN = "Its own settings, as setting=value, with their defaults (conf/{}.yaml):"
 REST = "--cfg job prints all settings, those of the chosen options included; their yaml in conf/ explains them."
 SWEEPS_OF_TRAIN = ("recipe",)
@@ -86,6 +87,21 @@ def check_added(cfg: DictConfig, overrides: Sequence[str], groups: Iterable[str]
             raise LanternError(
                 f"{override} adds a setting that nothing reads; see {command}.py --help for those there are"
             )
+
+
+def for_the_points_that_have_them(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command, in a multi-run with each setting of a group that is swept, such as drafter.checkpoint
+    beside drafter=jacobi,eagle, as an axis of one value: Hydra would compose it with the group's default. GridsSweeper
+    leaves it out where a point's choice lacks it."""
+    if not {"-m", "--multirun"} & {*arguments} or any("hydra/sweeper=" in given for given in arguments):
+        return [*arguments]
+    swept = {key_of(given) for given in arguments if "," in given.partition("=")[2]}
+    found = [
+        f"{key}=choice({value})" if value and group_of(key) in swept and SETTING.fullmatch(key) else given
+        for given in arguments
+        for key, _, value in [given.partition("=")]
+    ]
+    return [*found, *(["hydra/sweeper=grids"] if found != [*arguments] else [])]
 
 
 def warn_unused_tree(given: Sequence[str], tree: object, drafter: object) -> None:

@@ -4,6 +4,7 @@ on folders and rows; knows nothing about decoding."""
 import logging
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -130,7 +131,9 @@ def number_of_points(config: DictConfig) -> int | None:
     hydra = GlobalHydra.instance()
     loader = hydra.config_loader() if hydra.is_initialized() else None  # lists the options of glob(*)
     overrides = OverridesParser.create(loader).parse_overrides([*axes, *config.hydra.overrides.task])
-    return sum(map(len, kind(**settings).split_arguments(overrides, None)))
+    sweeper = kind(**settings)
+    sweeper.config, sweeper.hydra_context = config, loader and SimpleNamespace(config_loader=loader)
+    return sum(map(len, sweeper.split_arguments(overrides, None)))
 
 
 def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budget) -> None:

@@ -1,11 +1,15 @@
 """What each sweep varies: its points compose, its axes give way to the command line, and every method is in one."""
 
+import subprocess
+import sys
+
 import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from support.configs import SWEEPS, composed, composed_with_hydra, points_of, sweep_points
-from support.paths import CONF
+from support.paths import CONF, ROOT
 
+from lantern.cli.settings import for_the_points_that_have_them
 from lantern.reporting.publish import PAPER_FIGURES, paper_keys
 
 
@@ -73,6 +77,28 @@ def test_the_command_line_replaces_axes_and_a_method_replaces_all_grids():
     assert len(points_of("field", "+method=jacobi,lantern")) == 2
     assert len(points_of("field", "speed.num_prompts=1")) == 37
     assert points_of("field", "++method=jacobi") == [["++method=jacobi"]]
+
+
+@pytest.mark.parametrize(("given", "found"), [
+    (["drafter=jacobi,eagle", "drafter.checkpoint=X,Y"], ["length=15", "checkpoint=X", "checkpoint=Y"]),
+    (["drafter=jacobi,sjd,eagle", "drafter.length=7"], ["length=7", "length=7", "checkpoint="]),
+])  # fmt: skip
+def test_a_setting_holds_for_the_points_that_have_it(given, found, tmp_path):
+    """Catches a sweep over parts with different settings that Hydra refuses, and one point that is measured twice."""
+    command = [sys.executable, str(ROOT / "evaluate.py"), "-m", "dry_run=true", *given, f"hydra.sweep.dir={tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    configs = [OmegaConf.load(path).drafter for path in sorted(tmp_path.glob("*/.hydra/config.yaml"))]
+    shown = [" ".join(f"{key}={value}" for key, value in config.items()) for config in configs]
+    assert [one in text for one, text in zip(found, shown, strict=True)] == [True] * len(found)
+    assert "left out" in done.stdout + done.stderr
+
+
+def test_a_setting_of_a_swept_group_is_an_axis_of_one_value():
+    arguments = for_the_points_that_have_them(["-m", "drafter=jacobi,eagle", "drafter.lenght=3", "seed=1"])
+    assert arguments == ["-m", "drafter=jacobi,eagle", "drafter.lenght=choice(3)", "seed=1", "hydra/sweeper=grids"]
+    untouched = ["-m", "drafter=jacobi", "drafter.length=3,4"], ["drafter=jacobi", "drafter.length=3"]
+    assert [for_the_points_that_have_them(given) for given in untouched] == [*untouched]
 
 
 def test_every_method_is_in_a_sweep():
