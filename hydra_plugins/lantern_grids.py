@@ -45,14 +45,15 @@ class GridsSweeper(BasicSweeper):
         that none has Hydra says so."""
         swept = {_key(override) for override in overrides if override.is_sweep_override()}
         given = [key for key in swept if key.partition(".")[0] in swept and "." in key]
-        if not given or self.hydra_context is None:
+        if not given or self.hydra_context is None or self.config is None:
             return points
         lacking = []
         for point in points:
             choices = [override for override in point if "." not in key_of(override)]
             config = self.hydra_context.config_loader.load_sweep_config(self.config, choices)
             lacking.append({key for key in given if key.rpartition(".")[2] not in _names(config, key)})
-        nowhere, found = set.intersection(*lacking), {}
+        nowhere = set.intersection(*lacking)
+        found: dict[tuple[str, ...], list[str]] = {}
         for point, lacks in zip(points, lacking, strict=True):
             kept = [override for override in point if key_of(override) not in lacks - nowhere]
             found[tuple(kept)] = kept

@@ -9,7 +9,6 @@ from omegaconf import OmegaConf
 from support.configs import SWEEPS, composed, composed_with_hydra, points_of, sweep_points
 from support.paths import CONF, ROOT
 
-from lantern.cli.settings import for_the_points_that_have_them
 from lantern.reporting.publish import PAPER_FIGURES, paper_keys
 
 
@@ -92,13 +91,6 @@ def test_a_setting_holds_for_the_points_that_have_it(given, found, tmp_path):
     shown = [" ".join(f"{key}={value}" for key, value in config.items()) for config in configs]
     assert [one in text for one, text in zip(found, shown, strict=True)] == [True] * len(found)
     assert "left out" in done.stdout + done.stderr
-
-
-def test_a_setting_of_a_swept_group_is_an_axis_of_one_value():
-    arguments = for_the_points_that_have_them(["-m", "drafter=jacobi,eagle", "drafter.lenght=3", "seed=1"])
-    assert arguments == ["-m", "drafter=jacobi,eagle", "drafter.lenght=choice(3)", "seed=1", "hydra/sweeper=grids"]
-    untouched = ["-m", "drafter=jacobi", "drafter.length=3,4"], ["drafter=jacobi", "drafter.length=3"]
-    assert [for_the_points_that_have_them(given) for given in untouched] == [*untouched]
 
 
 def test_every_method_is_in_a_sweep():
