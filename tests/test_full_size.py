@@ -11,8 +11,6 @@ from support.full_size import write_llamagen_b
 from support.paths import ROOT
 from transformers import ChameleonConfig
 
-from lantern.evaluation.rows import read_rows
-
 MEASURED = """
 import resource, runpy, sys
 sys.argv = ["evaluate.py", *sys.argv[1:]]
@@ -33,13 +31,10 @@ def test_llamagen_b_decodes_an_image_within_3_gib(tmp_path):
     """Catches a full-size model that loads only in tests of tiny ones, and weights kept too many times."""
     write_llamagen_b(tmp_path)
     settings = ["model=llamagen_c2i_b", f"model.checkpoint={tmp_path}", f"model.tokenizer.checkpoint={tmp_path}"]
-    settings += ["drafter=none", "acceptance=exact", "prompts=[7]", "speed.num_prompts=1", "quality.num_images=0"]
-    settings += ["speed.max_retimed=0", "tracking.mode=disabled"]
+    settings += ["drafter=none", "acceptance=exact", "prompts=[7]", "speed.num_prompts=0", "quality.num_images=0"]
     done = evaluate(*settings, f"hydra.run.dir={tmp_path}/run")
     assert done.returncode == 0, done.stderr
-    (row,) = read_rows(tmp_path / "run" / "results.jsonl")
-    assert row["model"] == "llamagen_c2i_b"
-    assert row["tokens_per_step"] == 1
+    assert len(list((tmp_path / "run" / "images").glob("*.png"))) == 1
     assert int(re.search(r"peak KiB (\d+)", done.stdout)[1]) < 1.5 * PEAK_KIB
 
 
