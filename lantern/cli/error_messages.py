@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from traceback import clear_frames
-from typing import Any, TextIO
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
@@ -49,22 +47,11 @@ def in_one_sentence(task: Task) -> Task:
             return task(cfg)
         except Exception as error:
             known = user_error(error, cfg)
-            _forget_locals(error)
             if known is None:
                 raise
             raise CompactHydraException(f"error: {known}") from error
 
     return run
-
-
-def _forget_locals(error: BaseException | None) -> None:
-    """Of the frames that have ended: Hydra keeps the exceptions of a sweep, whose next point may need the memory of the
-    model that they hold."""
-    seen = set()  # two errors may name each other as their cause
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
 
 
 def without_hints(command: Command) -> Command:
@@ -73,13 +60,8 @@ def without_hints(command: Command) -> Command:
 
     @wraps(command)
     def run() -> object:
-        open_streams()
         prepare_process()
         sys.argv[1:] = for_the_points_that_have_them(sys.argv[1:])
-        try:
-            os.getcwd()
-        except FileNotFoundError as error:
-            raise SystemExit("error: the working folder has been deleted; change to another and run again") from error
         try:
             with reporting_by(_report):
                 return command()
@@ -97,42 +79,6 @@ def prepare_process() -> None:
             stream.reconfigure(errors="replace")
     export_paths()
     torchvision_operators.provide()
-
-
-class _LastingStream:
-    """Standard output or errors, whose reader may go while the work goes on (`| head`)."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        return self._lasting(self._stream.write, text) or len(text)
-
-    def flush(self) -> None:
-        self._lasting(self._stream.flush)
-
-    def _lasting(self, call: Callable[..., Any], *given: str) -> Any:
-        try:
-            return call(*given)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-
-
-def open_streams() -> None:
-    """Opens closed standard streams (`2>&-`, services) on the null device, also as file descriptors: otherwise the next
-    opened file would get their number, and their output. What is written to a closed pipe is dropped."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            try:
-                os.fstat(number)
-            except OSError:
-                os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
-            setattr(sys, name, open(os.devnull, "w" if number else "r"))  # noqa: SIM115
-        elif number and not isinstance(getattr(sys, name), _LastingStream):
-            setattr(sys, name, _LastingStream(getattr(sys, name)))
 
 
 def _report(report: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> object:
@@ -172,6 +118,8 @@ def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternEr
     while seen is not None and not isinstance(seen, LanternError):
         if isinstance(seen, OSError) and seen.errno in FULL:
             return unwritable(seen.filename or "to the disk", seen)
+        if isinstance(seen, BrokenPipeError):  # of `| head`
+            return LanternError("what reads this output has ended; started again in the same folder the run goes on")
         if isinstance(seen, ValueError) and str(seen).startswith(NAMELESS):
             return LanternError(NO_OPTION)
         if isinstance(seen, MissingMandatoryValue):

@@ -2,7 +2,7 @@
 a file that is passed around; those that could name code to import are refused."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import hypot
 from pathlib import Path
 
@@ -60,34 +60,20 @@ def check_harmless(overrides: Sequence[str], source: str | Path) -> None:
     """Raises LanternError for a recorded override that could name code to import or a yaml outside conf/: one of a key
     such as _target_, of Hydra itself or of a group of another command, one with `..` in the name of an option, and an
     interpolation, whose value is not known."""
-    try:
-        parsed = OverridesParser.create().parse_overrides([*overrides])
-    except RecursionError as error:
-        raise LanternError(f"reproduce={source} records overrides that are nested too deeply; give another") from error
-    readable = groups_of("evaluate")
-    own = [key for key in OmegaConf.load(CONFIG_FOLDER / "evaluate.yaml") if not (CONFIG_FOLDER / str(key)).is_dir()]
-    for text, override in zip(overrides, parsed, strict=True):
-        key = f"{override.key_or_group}@{override.package or ''}"
-        group, value = re.split("[./@]", key)[0], override.value()
-        names = [*re.split(r"\W+", key), *_keys(value)]
-        is_unread = (CONFIG_FOLDER / group).is_dir() and group not in readable
-        is_own = "." in override.key_or_group or override.key_or_group in own  # a setting, whose value is no yaml
-        is_outside = ".." in (override.key_or_group if is_own else text)
+    own = OmegaConf.load(CONFIG_FOLDER / "evaluate.yaml")
+    for text, override in zip(overrides, OverridesParser.create().parse_overrides([*overrides]), strict=True):
+        name, value = override.key_or_group, override.value()
+        key = f"{name}@{override.package or ''}"
+        group, keys = re.split("[./@]", key)[0], [*re.split(r"\W+", key), *re.findall(r"'(\w+)':", repr(value))]
+        is_unread = (CONFIG_FOLDER / group).is_dir() and group not in groups_of("evaluate")
+        is_setting = "." in name or (name in own and not (CONFIG_FOLDER / name).is_dir())  # whose value is no yaml
         is_plain = isinstance(value, PLAIN) and not override.is_sweep_override() and "${" not in text
-        if not is_plain or is_unread or is_outside or group == "hydra" or any(map(IMPORTING.fullmatch, names)):
+        is_outside = ".." in (name if is_setting else text) or group == "hydra"
+        if not is_plain or is_unread or is_outside or any(map(IMPORTING.fullmatch, keys)):
             raise LanternError(
                 f"reproduce={source} records the override {text}, which a file may not give; if you trust it, give it "
                 "to evaluate.py yourself"
             )
-
-
-def _keys(value: object) -> Iterator[str]:
-    """All keys of a plain value, at any depth."""
-    if isinstance(value, dict):
-        yield from map(str, value)
-        value = [*value.values()]
-    for inner in value if isinstance(value, list) else ():
-        yield from _keys(inner)
 
 
 def compare_rows(before: list[Row], now: list[Row]) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from lantern.errors import LanternError, first_line
-from lantern.runtime.files import parse_json
 
 TABLES = (".jsonl", ".csv", ".parquet")
 SHOWN = 80  # letters of a row that is no record
@@ -70,7 +69,7 @@ def _read_jsonl(file: BinaryIO, place: str) -> Iterator[Record]:
 
 def _read_json(file: BinaryIO, place: str) -> Iterator[Record]:
     """A list of records, or of prompts."""
-    found = parse_json(decode_text(file.read()))
+    found = json.loads(decode_text(file.read()))
     for number, value in enumerate(found if isinstance(found, list) else [found], start=1):
         values = {"prompt": value} if isinstance(value, str) else value
         problem = "" if isinstance(values, dict) else f"it is {printable(str(value)[:SHOWN])}, no record or text"

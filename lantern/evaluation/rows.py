@@ -13,7 +13,7 @@ from lantern.drafters.none import NoDrafter
 from lantern.errors import is_number, unwritable
 from lantern.figures import FIGURES, figures
 from lantern.identity import digest
-from lantern.runtime.files import bytes_of, parse_json, read_object
+from lantern.runtime.files import bytes_of, read_object
 
 log = logging.getLogger(__name__)
 Row = dict[str, Any]  # JSON values
@@ -109,7 +109,7 @@ def read_rows(path: str | Path) -> list[Row]:
     rows = []
     for line in bytes_of(Path(path)).decode("utf-8", errors="replace").splitlines():
         try:
-            row = parse_json(line)
+            row = json.loads(line)
         except ValueError:
             continue
         if isinstance(row, dict):

@@ -11,7 +11,6 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
-from time import monotonic
 from urllib.parse import parse_qs
 
 from lantern import api
@@ -150,18 +149,11 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get_content_type() != "application/json" or not length.isdecimal() or len(length) > 12:
             raise LanternError("a request is application/json with a Content-Length")
         if int(length) > MOST_BYTES:
-            self._pass_over(int(length))
             raise LanternError(f"the request has {int(length):,} bytes; give at most {MOST_BYTES:,}")
         try:
             return json.loads(self.rfile.read(int(length)))
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise LanternError(f"the request is no JSON: {error}") from error
-
-    def _pass_over(self, length: int) -> None:
-        """Reads a refused body: if it stayed unread, the connection would be reset and the answer lost."""
-        ends_at = monotonic() + self.timeout
-        while length > 0 and monotonic() < ends_at and (read := self.rfile.read(min(length, MOST_BYTES))):
-            length -= len(read)
 
     def _send_events(self, events: Iterator[Event]) -> None:
         """A line per event. A failure before the first is an answer of its own; later ones are a last event."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from lantern.errors import CheckpointError, first_line
 from lantern.identity import files_hash
 from lantern.models.hub import find_file
-from lantern.runtime.files import parse_json, replace_file
+from lantern.runtime.files import replace_file
 from lantern.runtime.hardware import DTYPES
 
 RANDOM = "random"  # in place of a checkpoint: random weights, for timing a size without its file
@@ -228,7 +228,7 @@ def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
 def read_config(folder: str | Path) -> dict:
     path = Path(folder) / CONFIG_FILE
     try:
-        config = parse_json(path.read_bytes())
+        config = json.loads(path.read_bytes())
     except OSError as error:
         raise CheckpointError(f"no {CONFIG_FILE} in {folder}; give a folder of weights that Lantern wrote") from error
     except ValueError as error:

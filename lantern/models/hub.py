@@ -1,6 +1,7 @@
 """Finds a model's files: at a path of this machine or in a repository of the Hugging Face Hub, cached by its client.
 The error for a missing file names the file, its source and size, and where to put it."""
 
+import json
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -14,7 +15,6 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import httpx
 
 from lantern.errors import CheckpointError, first_line
-from lantern.runtime.files import parse_json
 
 HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")  # with a revision: a branch, tag or commit
 MODEL_FILES = ("*.safetensors", "*.json", "*.model", "*.txt", "*.tiktoken")
@@ -81,7 +81,7 @@ def generation_setting(name: str, default: object, folder: str = "", *, _root_: 
     files = [f"{folder}/{GENERATION_FILE}", GENERATION_FILE] if folder else [GENERATION_FILE]
     found_files = (optional_file(checkpoint, file) for file in files if checkpoint)
     path = next(filter(None, found_files), None)
-    found = parse_json(path.read_bytes()).get(name) if path else None
+    found = json.loads(path.read_bytes()).get(name) if path else None
     return default if found is None else found
 
 
@@ -96,7 +96,7 @@ def is_complete(folder: Path) -> bool:
     if not index.is_file():
         return any(folder.glob("*.safetensors"))
     try:
-        shards = set(parse_json(index.read_bytes())["weight_map"].values())
+        shards = set(json.loads(index.read_bytes())["weight_map"].values())
         return all((folder / shard).is_file() for shard in shards)
     except (ValueError, KeyError, AttributeError, TypeError):
         return False

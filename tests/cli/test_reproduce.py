@@ -100,12 +100,6 @@ def test_a_run_whose_row_no_run_writes_is_not_reproduced(change, run):
         recorded_run(run)
 
 
-def test_overrides_that_are_nested_too_deeply_are_refused():
-    """Catches a RecursionError of the parser of overrides."""
-    with pytest.raises((LanternError, HydraException)):
-        check_harmless([f"acceptance.k={900 * '['}{900 * ']'}"], "run")
-
-
 @pytest.mark.parametrize("beside", ["seed=3", "dry_run=true"])
 def test_settings_that_would_be_ignored_are_refused_beside_reproduce(beside, run):
     cfg = OmegaConf.create({"reproduce": str(run)})

