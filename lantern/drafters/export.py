@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCardData
-from torch import nn
 
 from lantern.drafters.eagle.kv_state import FeatureTarget
-from lantern.drafters.eagle.released import is_released, to_released, to_sglang
+from lantern.drafters.eagle.released import is_released, to_released
 from lantern.drafters.loading import drafter_folder, is_parallel, is_training, load_network, network_of, read_drafter
 from lantern.errors import CheckpointError, LanternError, first_line
 from lantern.identity import PROVENANCE, git_state
@@ -59,28 +58,6 @@ def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
     embedding = network.embedding(target.embed_weight)
     released = to_released(state, config, embedding, target.num_tokens, target.prefix_len)
     return save_weights(folder, *released, file=TORCH_FILE)
-
-
-def write_sglang(checkpoint: str, target: Any, folder: str) -> Path:
-    """Writes model.safetensors and config.json for SGLang's LlamaForCausalLMEagle (speculative algorithm EAGLE), for
-    models whose codes are ids of their language model. No drafter here fits LlamaForCausalLMEagle3, which has norms
-    before its attention and its head, and no token in the residual stream."""
-    _check_place(Path(folder), WEIGHTS_FILE, True)
-    vocabulary = getattr(target, "vocabulary", None)
-    if vocabulary is None or vocabulary.row_end is not None or not isinstance(vocabulary.hidden, nn.Identity):
-        raise LanternError(
-            f"{type(target).__name__} reads codes otherwise than as ids of a language model, which SGLang's drafters "
-            "are for; give model=glm_image or another whose codes are ids, or format=ours"
-        )
-    found = _eagle_folder(checkpoint, target)
-    network, (state, config) = load_network(found, target), read_drafter(found)
-    if network.reads.layers or network.embed_weight is not None:
-        raise LanternError(
-            f"{checkpoint} reads the inputs of layers {list(network.reads.layers)} or has an embedding of its own, for "
-            "which SGLang's class of this network has no place; give a drafter of recipe=feature_lk"
-        )
-    length, words = target.prefix_len + target.num_tokens, target.transformer.config.vocab_size
-    return save_weights(folder, *to_sglang(state, config, words, length))
 
 
 CARD_TAGS = ["speculative-decoding", "image-generation", "eagle"]

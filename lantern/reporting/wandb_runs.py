@@ -7,10 +7,8 @@ import re
 import secrets
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from netrc import NetrcParseError, netrc
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlparse
 
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 INIT_TIMEOUT_S = 30  # an unreachable server must not delay a sweep
 FINISH_TIMEOUT_S = 600  # for uploads, at the end
-CALL_TIMEOUT_S = 60  # for a call that only hands data over
 MAX_TAG = 64  # letters, of which W&B takes no more
 Returned = TypeVar("Returned")
 FOLDER_ID_FILE = "wandb.folder_id"
@@ -44,35 +41,21 @@ MODES = ("auto", "online", "offline", "disabled")
 
 
 class Guard:
-    """Calls W&B in daemon threads. If a call raises anything, even SystemExit, or takes longer than `patience_s`, one
-    warning is logged and no more calls are made. kept: tells where the data are nevertheless."""
+    """Calls W&B. If a call raises anything, even SystemExit, one warning is logged and no more calls are made. kept:
+    tells where the data are nevertheless."""
 
-    hangs = False  # whether a call of any guard has not returned: it may hold locks that the next one waits for
-
-    def __init__(self, kept: str, patience_s: float = CALL_TIMEOUT_S, service: str = "Weights & Biases") -> None:
-        self._kept, self._patience_s, self._service, self.has_failed = kept, patience_s, service, False
+    def __init__(self, kept: str) -> None:
+        self._kept, self.has_failed = kept, False
 
     def __call__(self, call: Callable[..., Returned], *args: object, **settings: object) -> Returned | None:
         if self.has_failed:
             return None
-        returned: Future[Returned] = Future()
-
-        def run() -> None:
-            try:
-                returned.set_result(call(*args, **settings))
-            except BaseException as error:
-                returned.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
-
         try:
-            if Guard.hangs:
-                raise TimeoutError("an earlier call has not returned")
-            Thread(target=run, daemon=True).start()
-            return returned.result(self._patience_s)
-        except Exception as error:
+            return call(*args, **settings)
+        except (Exception, SystemExit) as error:
             self.has_failed = True
-            Guard.hangs = Guard.hangs or not returned.done()
-            reason = str(error) or f"no answer in {self._patience_s:g} s"
-            log.warning("%s gets nothing more of this run (%s); %s", self._service, reason, self._kept)
+            reason = str(error) or type(error).__name__
+            log.warning("Weights & Biases gets nothing more of this run (%s); %s", reason, self._kept)
             return None
 
 
@@ -238,7 +221,7 @@ class Tracker:
             finally:
                 wandb.finish()
 
-        Guard(f"every result is in {settings['dir']}", FINISH_TIMEOUT_S)(send)
+        Guard(f"every result is in {settings['dir']}")(send)
 
 
 def quiet_settings() -> "wandb.Settings":

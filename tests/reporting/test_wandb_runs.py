@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from threading import Event
 
 import pytest
 import wandb
@@ -153,20 +152,12 @@ def test_a_failing_tracker_is_a_warning(tmp_path, monkeypatch, caplog):
     assert "no room" in caplog.text
 
 
-def test_whatever_a_tracker_raises_and_however_long_it_waits_is_one_warning(monkeypatch, caplog):
-    """Catches a run that W&B's SystemExit ends, one that waits for its server for ever, and calls after the first that
-    failed, each of which would wait again."""
-    monkeypatch.setattr(Guard, "hangs", False)
-    raising, waiting, later = Guard("kept", 0.2), Guard("kept", 0.2), Guard("kept", 0.2)
-    calls, never = [], Event()
-    assert raising(sys.exit, 3) is None
-    assert waiting(never.wait) is None
-    for guard in (raising, waiting, later, later):
-        guard(calls.append, 1)
-    told = [record.getMessage() for record in caplog.records]
-    assert ["SystemExit(3)" in told[0], "no answer in 0.2 s" in told[1], "has not returned" in told[2]] == [True] * 3
-    assert (calls, len(told)) == ([], 3)
-    never.set()
+def test_whatever_a_tracker_raises_is_one_warning(caplog):
+    """Catches a run that W&B's SystemExit ends, and calls after the first that failed."""
+    guard, calls = Guard("kept"), []
+    assert guard(sys.exit, 3) is None
+    guard(calls.append, 1)
+    assert (calls, len(caplog.records)) == ([], 1)
 
 
 def test_tags_are_cut_to_what_is_taken(tmp_path, monkeypatch):

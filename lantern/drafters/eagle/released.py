@@ -1,7 +1,7 @@
-"""Other programs' layouts of EAGLE-1's network: fc and one decoder layer (2401.15077). LANTERN's drafters have an
+"""LANTERN's layout of EAGLE-1's network: fc and one decoder layer (2401.15077). LANTERN's drafters have an
 embedding of their own. Those for LlamaGen have rotary pairs (2i, 2i + 1) as here, other names, and separate q, k, v.
-Anole's is a layer of Chameleon with its norms, rotary pairs (i, i + Dh / 2) and an embedding of the whole vocabulary.
-SGLang's LlamaForCausalLMEagle also has pairs (i, i + Dh / 2), and takes embedding and head from its target."""
+Anole's is a layer of Chameleon with its norms, rotary pairs (i, i + Dh / 2) and an embedding of the whole
+vocabulary."""
 
 import torch
 from einops import rearrange
@@ -102,37 +102,14 @@ def to_released(
             f"LANTERN's code has no drafters for targets of {num_tokens} tokens behind a prefix of {prefix_len}, only "
             "for LlamaGen's class models at 384 pixels and its text models at 256 and 512; give format=ours"
         )
-    theirs, sizes = _as_llama(state, config)
+    heads = dict(zip(HEADS, state["attention.wqkv.weight"].chunk(3), strict=True))
+    theirs = {theirs: state[ours] for theirs, ours in NAMES.items() if ours in state} | heads
     return theirs | {"embed_tokens.weight": embed_weight}, {
         "architectures": ["LlamaForCausalLM"],
         "vocab_size": config["vocab_size"],
         "input_type": INPUT_TYPES[num_tokens, prefix_len],
         "block_size": num_tokens,
         "cls_token_num": prefix_len,
-        **sizes,
-    }
-
-
-def to_sglang(state: dict[str, Tensor], config: dict, vocab_size: int, length: int) -> tuple[dict[str, Tensor], dict]:
-    """Our state dict and config as SGLang's llama_eagle.py reads them. vocab_size: of the target's language model;
-    length: of the longest sequence. SGLang uses the positions of features, we those of tokens, which are one larger;
-    rotary attention depends only on differences."""
-    theirs, sizes = _as_llama(state, config)
-    for name in HEADS[:2]:  # a head's even dimensions, then its odd ones
-        theirs[name] = rearrange(theirs[name], "(h d two) i -> (h two d) i", h=config["num_heads"], two=2).contiguous()
-    return theirs, {
-        "architectures": ["LlamaForCausalLMEagle"],
-        "vocab_size": vocab_size,
-        "max_position_embeddings": length,
-        "rope_theta": 10000.0,
-        **sizes,
-    }
-
-
-def _as_llama(state: dict[str, Tensor], config: dict) -> tuple[dict[str, Tensor], dict]:
-    """The weights of the layer and of fc in Llama's names, and the keys of its config that all layouts share."""
-    theirs = {theirs: state[ours] for theirs, ours in NAMES.items() if ours in state}
-    return theirs | dict(zip(HEADS, state["attention.wqkv.weight"].chunk(3), strict=True)), {
         "model_type": "llama",
         "hidden_size": config["dim"],
         "intermediate_size": config["hidden_dim"],

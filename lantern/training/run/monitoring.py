@@ -15,14 +15,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import WandbLogger
-from pytorch_lightning.loggers.logger import DummyExperiment, Logger
-from pytorch_lightning.utilities import rank_zero_only
+from pytorch_lightning.loggers.logger import DummyExperiment
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.reporting.trackio_runs import begin
 from lantern.reporting.wandb_runs import (
-    FINISH_TIMEOUT_S,
     FOLDER_ID_FILE,
     Guard,
     clean_tags,
@@ -177,29 +174,6 @@ class TolerantWandbLogger(WandbLogger):
         tell_offline(self.folders, self.version)
 
 
-class TrackioLogger(Logger):
-    """Curves in trackio; metrics.csv has the same data."""
-
-    name, version = "trackio", ""
-
-    def __init__(self, *named: str) -> None:
-        """named: project, name and group of the run."""
-        super().__init__()
-        self._named, self._guard, self._run = named, Guard("metrics.csv continues", service="trackio"), None
-
-    @rank_zero_only
-    def log_hyperparams(self, params: Mapping[str, object]) -> None:  # before the first step
-        self._run = self._guard(begin, *self._named, params)
-
-    @rank_zero_only
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        self._guard(lambda: self._run.log(dict(metrics), step=step))
-
-    @rank_zero_only
-    def finalize(self, status: str) -> None:
-        self._guard(lambda: self._run.finish())
-
-
 def wandb_logger(
     project: str, save_dir: str, name: str, tags: Sequence[str], group: str | None = None,
     checkpoint: str | None = None, entity: str | None = None, model: str = "llamagen", start_from: str | None = None,
@@ -209,7 +183,7 @@ def wandb_logger(
     is_sweep = HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
     if is_sweep and "WANDB_SWEEP_ID" in os.environ:  # W&B would log all points as the one run that its agent has made
         raise LanternError("an agent of Weights & Biases trains one point a run; leave -m out, or give logger=csv")
-    Guard("its own folder has all", FINISH_TIMEOUT_S)(wandb.finish)  # else this would log to a sweep's previous point
+    Guard("its own folder has all")(wandb.finish)  # else this would log to a sweep's previous point
     resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
     key = folder_id(resumed if (resumed / FOLDER_ID_FILE).is_file() else Path(save_dir))
     settings = {
