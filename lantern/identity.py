@@ -40,7 +40,7 @@ READING = ("acceptance", "verification", "tree", "sampling")  # parts of one's o
 DECODING = (*PLAIN, "drafter", "tree", "acceptance", "verification")
 MAKING = (*DECODING, "prompts", "split", "seed", "batch_size")  # what determines images and their records
 NOT_IN_FINGERPRINT = (  # changes no figure
-    "paths", "tracking", "sweep", "budget", "shards", "shard", "lease_s", "published", "reproduce",
+    "paths", "tracking", "sweep", "budget", "shards", "shard", "published", "reproduce",
     "optimized_metric",
 )  # fmt: skip
 

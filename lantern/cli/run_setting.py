@@ -99,7 +99,7 @@ def plan_of(cfg: DictConfig) -> Plan:
         raise LanternError("speed=null, quality=null: speed.num_prompts=0 or quality.num_images=0 switches a part off")
     sizes = (speed.num_prompts, quality.num_images, cfg.batch_size)
     timing = (speed.max_retimed, speed.compiled_baseline)
-    return Plan(prompts, *sizes, cfg.seed, *timing, cfg.shards, cfg.shard, cfg.lease_s)
+    return Plan(prompts, *sizes, cfg.seed, *timing, cfg.shards, cfg.shard)
 
 
 def _input_hashes(config: Mapping, target: Target, plan: Plan) -> dict[str, str | None]:

@@ -8,7 +8,6 @@ from lantern.data.image_sets import Images
 from lantern.data.prompts import Batch
 from lantern.evaluation import speed
 from lantern.evaluation.contender import Contender, Made, images_of, retime, time_in_turn
-from lantern.evaluation.leases import run_shard
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.progress import EvaluationBar
 from lantern.evaluation.rows import WARNING_BREAK, Row, fixed_part, is_baseline
@@ -48,25 +47,31 @@ class Evaluation:
         sides = [Contender(one, pipeline, plan, self.bar) for one in decoders]
         times_compiled = plan.compiled_baseline and plan.num_timed and not pipeline.target.compiles
         compiled = [Contender(pipeline.compiled_baseline(), pipeline, plan, self.bar)] if times_compiled else []
+        own, own_timed = plan.share(plan.batch), plan.share(plan.timed)
         if self.bar:
-            made = len(plan.batch.prompts) if plan.makes_batches else 0
+            made = len(own.prompts) if plan.makes_batches else 0
             shared = made * (len(sides) - 1)
-            self.bar.expect(plan.num_timed * len([*sides, *compiled]) + made * len(sides), shared)
+            self.bar.expect(len(own_timed.prompts) * len([*sides, *compiled]) + made * len(sides), shared)
         if plan.is_sharded:
-            run_shard(plan, sides, compiled)
+            self._time([*sides, *compiled], own_timed)
+            for side in sides if plan.makes_batches else ():
+                for _ in side.make(own):
+                    pass
             return []
 
         for metric in self._judges:
             metric.prepare(plan.batch.prompts)
-        timed: list[list[Made]] = [[] for _ in sides]
-        if plan.num_timed:
-            timed = time_in_turn([*sides, *compiled], plan.timed)[: len(sides)]
-            retime([*sides, *compiled], plan.timed, plan.max_retimed)
+        timed = self._time([*sides, *compiled], plan.timed)[: len(sides)]
         measured: list[Measurement] = []
         for side, fresh in zip(sides, timed, strict=True):
             plain_images = measured[0].images if measured else None
             measured.append(self._measure(side, sides[0], compiled, fresh, plain_images))
         return measured
+
+    def _time(self, sides: Sequence[Contender], batch: Batch) -> list[list[Made]]:
+        timed = time_in_turn(sides, batch)
+        retime(sides, batch, self.plan.max_retimed)
+        return timed
 
     @property
     def _judges(self) -> Sequence[Metric]:

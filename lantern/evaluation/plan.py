@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lantern.data.prompts import Batch
-from lantern.errors import LanternError, check_batch_size, is_number, is_whole
+from lantern.errors import LanternError, check_batch_size, is_whole
 
 MAX_RETIMED = 5  # of an image: a machine that disturbs it more often is too busy to measure on
 MAX_IMAGES = 1_000_000
@@ -26,7 +26,6 @@ class Plan:
     compiled_baseline: bool = False  # whether plain decoding is timed with torch.compile as well
     shards: int = 1
     shard: int = 0
-    lease_s: float = 60.0  # seconds without a sign of a worker until others take over its work
     folder: Path = Path()  # of the run
     shared: Path | None = None  # of all points of a sweep, which share the images of plain decoding; None: folder
     known: Sequence[Path] = ()  # record files: what they hold is not made again
@@ -47,8 +46,6 @@ class Plan:
         check_batch_size(self.batch_size)
         if not (is_whole(self.shards) and is_whole(self.shard) and 0 <= self.shard < self.shards):
             raise LanternError(f"shard={self.shard} of shards={self.shards}: give 0 <= shard < shards")
-        if not (is_number(self.lease_s) and 0 < self.lease_s < float("inf")):
-            raise LanternError(f"lease_s={self.lease_s} is no time; give seconds, more than one image takes to decode")
         if not (is_whole(self.max_retimed) and 0 <= self.max_retimed <= MAX_RETIMED):
             raise LanternError(f"speed.max_retimed={self.max_retimed}: give 0 … {MAX_RETIMED}")
 
@@ -87,13 +84,6 @@ class Plan:
         """Images of plain decoding are kept in its folders, named by a hash of what determines them."""
         return (self.shared or self.folder) / "ar"
 
-    @property
-    def leases(self) -> Path:
-        """Where the workers of a sharded evaluation agree on who makes what."""
-        return (self.shared or self.folder) / "leases"
-
-    def shares(self, batch: Batch) -> list[Batch]:
-        """The images of all shards: first this shard's, then the next ones'. Image i belongs to shard i modulo
-        `shards`."""
-        firsts = [(self.shard + i) % self.shards for i in range(self.shards)]
-        return [batch.part(slice(first, None, self.shards)) for first in firsts]
+    def share(self, batch: Batch) -> Batch:
+        """This shard's images: image i belongs to shard i modulo `shards`."""
+        return batch.part(slice(self.shard, None, self.shards))

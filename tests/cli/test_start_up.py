@@ -10,11 +10,11 @@ HEAVY = ("torch", "torchvision", "transformers", "datasets", "torch_fidelity", "
 SHOW = f"print('imported:', [name for name in {HEAVY} if name in sys.modules])"
 FIRST_IMAGE = f"""
 import sys
-from lantern.evaluation import contender, leases
+from lantern.evaluation import contender
 def shown(*_):
     {SHOW}
     raise SystemExit
-contender.warm_up = leases.warm_up = shown
+contender.warm_up = shown
 from lantern.cli.main import evaluate
 evaluate()
 """

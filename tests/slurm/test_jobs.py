@@ -4,7 +4,6 @@ import csv
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -27,7 +26,7 @@ LASTING = ("setting", "part", "method", "prompt", "copy", "tokens", "steps")
 FIGURES = ("tokens_per_step", "frechet", "frechet_diff", "frechet_diff_high", "kernel", "all_accuracy", "output_tv")
 SMALL = (
     "output_tv.num_positions=4", "speed.num_prompts=2", "speed.max_retimed=0", "quality.num_images=48",
-    "metrics.fidelity.num_references=16", "dtype=float32", "batch_size=1", "tracking.mode=disabled", "lease_s=24",
+    "metrics.fidelity.num_references=16", "dtype=float32", "batch_size=1", "tracking.mode=disabled",
 )  # fmt: skip
 STEPS = 400
 CRITIC = (
@@ -93,51 +92,25 @@ def images_in(folder: Path) -> list[tuple]:
     return sorted(tuple(line[key] for key in LASTING) for line in lines)
 
 
-def at_work(folder: Path) -> dict[int, Path]:
-    """The leases of an evaluation that are being renewed, by the process on this host that does."""
-    contents = {path: path.read_text().split() for path in folder.glob("leases/*")}
-    return {int(words[1]): path for path, words in contents.items() if len(words) == 3}  # host, process, beat
-
-
-def kill_at_work(folder: Path) -> Path:
-    """Kills the process of a job that has begun a piece of the work and not finished it; returns its lease. It is
-    stopped while the lease is looked at again, since it might finish between the look and the kill."""
-    for _ in range(10 * LIMIT):
-        for process, lease in at_work(folder).items():
-            os.kill(process, signal.SIGSTOP)
-            time.sleep(0.05)
-            is_at_work = at_work(folder).get(process) == lease
-            os.kill(process, signal.SIGKILL if is_at_work else signal.SIGCONT)
-            if is_at_work:
-                return lease
-        time.sleep(0.1)
-    raise AssertionError("no job was seen at work")
-
-
-def test_the_documented_array_killed_requeued_cancelled_and_started_again_gives_the_rows_of_one_process(
-    cluster, tmp_path
-):
-    """Catches images made twice or never, a dead job's work that no other takes over, and settings of
+def test_the_documented_array_requeued_cancelled_and_started_again_gives_the_rows_of_one_process(cluster, tmp_path):
+    """Catches images made twice or never, and settings of
     conf/launch/slurm.yaml that Slurm refuses."""
     settings = [f"paths.weights={write_tiny_weights(tmp_path / 'weights')}", f"paths.runs={tmp_path}", *SMALL]
     folder = tmp_path / "array"
     command = [*documented("python evaluate.py -m +launch=slurm"), *settings, f"hydra.sweep.dir={folder}"]
     first = started(command, cluster)
     until(lambda: len(running(cluster)) == 4 and images_in(folder), first)
-    lease = kill_at_work(folder)
-    until(lambda: len(running(cluster)) < 4)
     cancelled, requeued, *_ = running(cluster)
     slurm(cluster, "scancel", cancelled)
     slurm(cluster, "scontrol", "requeue", requeued)
     until(lambda: "Restarts=1" in slurm(cluster, "scontrol", "show", "job", requeued), first)
     until(lambda: not slurm(cluster, "squeue", "--noheader"))
     first.kill()  # it waits for the cancelled job
-    assert lease.with_suffix(".1").is_file()
     before = images_in(folder)
     finished(started(command, cluster))
     made = images_in(folder)
     assert set(before) <= set(made)
-    assert len(made) <= len(set(made)) + 3 * BATCHES  # of one piece of each of three jobs, a part may be there twice
+    assert len(made) <= len(set(made)) + 3 * BATCHES  # a part of each of three jobs may be there twice
 
     merged = [*documented("python evaluate.py hydra.run.dir=runs/big"), *settings, f"hydra.run.dir={folder}"]
     alone = [*merged[:-1], f"hydra.run.dir={tmp_path}/one"]

@@ -76,7 +76,7 @@ def sweep(inputs: Inputs, folder: Path) -> list[Stage]:
 def shards(inputs: Inputs, folder: Path) -> list[Stage]:
     """Shards side by side, then the run that measures their images."""
     settings = inputs.evaluation(folder)
-    common = ("evaluate.py", "-m", f"shards={SHARDS}", "lease_s=3", f"hydra.sweep.dir={folder}/run", *settings)
+    common = ("evaluate.py", "-m", f"shards={SHARDS}", f"hydra.sweep.dir={folder}/run", *settings)
     making = [(*common, f"shard={number}", f"hydra.sweep.subdir={number}") for number in range(SHARDS)]
     return [making, [("evaluate.py", f"hydra.run.dir={folder}/run", *settings)]]
 

@@ -102,7 +102,7 @@ def interrupt_twice(scene: Scene) -> None:
 
 
 def pause(scene: Scene) -> None:
-    """SIGSTOP to one command, and SIGCONT later, mostly behind the end of its leases."""
+    """SIGSTOP to one command, and SIGCONT later."""
     chosen = _choose(scene, scene.running.alive)
     send(signal.SIGSTOP, chosen)
     scene.running.wait(scene.dice.uniform(0.5, PAUSED_S))
@@ -147,13 +147,11 @@ def second_process(scene: Scene) -> None:
 
 
 def tear_record(scene: Scene) -> None:
-    """Cuts the last line of a record short. A shard's line is on disk before its lease says that the piece is done,
-    so for shards only an additional line after the last one can be cut."""
+    """Cuts the last line of a record short."""
     if paths := [path for path in sorted(scene.folder.rglob(RECORDS)) if path.stat().st_size]:
         path = scene.dice.choice(paths)
         lines = path.read_bytes().splitlines(keepends=True)
-        whole = lines if any(scene.folder.rglob("leases")) else lines[:-1]
-        path.write_bytes(b"".join([*whole, lines[-1][: scene.dice.randrange(1, len(lines[-1]) - 1)]]))
+        path.write_bytes(b"".join([*lines[:-1], lines[-1][: scene.dice.randrange(1, len(lines[-1]) - 1)]]))
 
 
 def tear_checkpoint(scene: Scene) -> None:
