@@ -4,7 +4,7 @@ import csv
 
 from support.pages import read_content
 
-from lantern.evaluation.rows import encode, flaw_of
+from lantern.evaluation.rows import encode
 from lantern.figures import FIGURES, Figure, figure_of, glossary
 from lantern.reporting.merge import merge_points
 from lantern.reporting.ranking import Budget
@@ -29,7 +29,6 @@ def test_a_new_figure_is_found_wherever_rows_are_shown(tmp_path, monkeypatch, ca
     shown = {column["key"]: column for column in read_content(tmp_path / "report.html")["columns"]}
     assert (shown["warmth"]["explanation"], shown["warmth"]["better"]) == ("Share of red.", "low")
     assert "| `warmth` | warm colours | Share of red. |" in glossary()
-    assert flaw_of(row | {"warmth": "much"}) == "warmth=much"
 
     docs, table = tmp_path / "docs", Table("one", [], ["speed.num_prompts=2"], ["warmth"], {"a": ["+a=1"]})
     docs.mkdir()

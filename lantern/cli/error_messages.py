@@ -20,7 +20,6 @@ from omegaconf.errors import (
     UnsupportedInterpolationType,
 )
 
-from lantern.cli import torchvision_operators
 from lantern.cli.composing import expand_home, reporting_by
 from lantern.cli.settings import for_the_points_that_have_them
 from lantern.errors import FULL, LanternError, first_line, no_value, unknown_setting, unwritable
@@ -78,7 +77,6 @@ def prepare_process() -> None:
         if getattr(stream, "errors", None) == "strict" and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     export_paths()
-    torchvision_operators.provide()
 
 
 def _report(report: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> object:

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import logging
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -10,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from lantern.drafters.none import NoDrafter
-from lantern.errors import is_number, unwritable
-from lantern.figures import FIGURES, figures
+from lantern.errors import unwritable
+from lantern.figures import figures
 from lantern.identity import digest
 from lantern.runtime.files import bytes_of, read_object
 
-log = logging.getLogger(__name__)
 Row = dict[str, Any]  # JSON values
 SUMMARY = "summary.json"  # the rows of a folder's last run; results.jsonl keeps those of all
 WARNING_BREAK = " | "  # between the warnings of a row, whose sentences have semicolons of their own
@@ -33,12 +31,6 @@ IDENTITY_KEYS = (  # identify a setting, with SETTING_KEYS
     "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype", "device", "threads", "torch",
     "compile", "fingerprint",
 )  # fmt: skip
-NAMES = ("model", "drafter", "tree", "acceptance")  # texts of every row
-TEXTS = ("code", "user_code", "warnings", "method", "target_commit", "drafter_commit")  # of some
-SETTING_NUMBERS = (
-    "k", "delta", "lam", "temperature", "top_k", "top_p", "cfg_scale", "seed", "batch_size", "threads",
-)  # fmt: skip
-NUMBER_ENDS = ("_low", "_high", "_diff", "_loss", "_score", "_accuracy", "_tv", "_distance")
 
 
 def fixed_part(values: Mapping[str, object]) -> Row:
@@ -118,34 +110,8 @@ def read_rows(path: str | Path) -> list[Row]:
 
 
 def read_summary(folder: Path) -> list[Row]:
-    """The rows of a run folder's last run, none where its summary is missing or damaged; a row that no run writes is
-    left out with a warning."""
-    rows = []
-    for name, row in read_object(folder / SUMMARY).items():
-        if wrong := flaw_of(row):
-            log.warning("%s: the row %s has %s and is left out", folder / SUMMARY, name[:80], wrong[:80])
-        else:
-            rows.append(row)
-    return rows
-
-
-def flaw_of(row: object) -> str | None:
-    """What is wrong with a row read from a file, by its kinds of values; None for nothing."""
-    if not isinstance(row, dict):
-        return "no keys"
-    for key in (*NAMES, *row):
-        value = row.get(key)
-        is_given = value is not None or key in NAMES
-        is_scalar = isinstance(value, str | bool) or (is_number(value) and math.isfinite(value))
-        if key in FIGURES or key in SETTING_NUMBERS or key.endswith(NUMBER_ENDS):
-            fits = is_scalar and is_number(value)
-        elif key in NAMES or key.endswith("_hash") or key in TEXTS:
-            fits = isinstance(value, str)
-        else:
-            fits = is_scalar or not (isinstance(value, float) or key in PROTOCOL_KEYS or "." in key)
-        if is_given and not fits:
-            return f"{key}={value}"
-    return None
+    """The rows of a run folder's last run, none where its summary is missing or damaged."""
+    return list(read_object(folder / SUMMARY).values())
 
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:

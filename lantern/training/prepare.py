@@ -12,17 +12,12 @@ from lantern.training.run.entry import command
 @command
 def prepare(cfg: DictConfig) -> None:
     """Computes the missing shards of both splits and prints their sizes."""
-    import torch
-
     from lantern.training.run.checks import check_captions, check_settings
-    from lantern.training.run.processes import default_accelerator, training_dtype
 
     run = HydraConfig.get()
     groups = {*run.runtime.choices, "worker"}  # +worker numbers the points of a sweep
     check_added(cfg, run.overrides.task, groups, "train")
     check_settings(cfg)
-    if "sharded_target" in cfg.callbacks:
-        cfg.dtype = training_dtype(cfg.dtype, torch.device(default_accelerator(cfg.trainer.accelerator)))
     batches = instantiate(cfg.batches)
     if "target" in cfg:
         check_captions(cfg, instantiate(cfg.target), batches)

@@ -66,12 +66,8 @@ class SavedChoice:
         shape = kept["shape"]
         if not shape:
             return [None]
-        try:
-            trees = {name: value for name, value in shape.items() if isinstance(value, Mapping)}  # nothing is imported
-            built = {name: TREES[value["tree"]](**value["arguments"]) for name, value in trees.items()}
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            log.warning("%s is damaged (%s): the tree is searched again", self.path, error)
-            return []
+        trees = {name: value for name, value in shape.items() if isinstance(value, Mapping)}  # nothing is imported
+        built = {name: TREES[value["tree"]](**value["arguments"]) for name, value in trees.items()}
         return [DrafterOverrides(shape | built)]
 
     def adopt(self, other: Path) -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import json
 import subprocess
 import sys
 
@@ -15,7 +14,7 @@ from support.killed_evaluation import evaluate
 from support.paths import ROOT
 
 from lantern.errors import LanternError
-from lantern.evaluation.records import FINISHED, RECORDS, check_shards, is_finished, mark_finished
+from lantern.evaluation.records import FINISHED, RECORDS, is_finished, mark_finished
 from lantern.evaluation.rows import SUMMARY, append_rows
 from lantern.reporting.merge import read_profiles
 from lantern.runtime.files import alone_in, read_object, replace_text
@@ -108,27 +107,3 @@ def test_foreign_and_torn_lines_among_the_records_are_passed_over(tmp_path):
     pipeline = FakePipeline()
     assert [m.row for m in evaluate(tmp_path, tmp_path, pipeline=pipeline)] == first
     assert pipeline.calls == []
-
-
-@pytest.mark.parametrize("change", [
-    {"config": None}, {"config": {"shards": "x"}}, {"hashes": None}, {"device": 3}, {"threads": "1"}, {"config": [1]},
-])  # fmt: skip
-def test_a_damaged_provenance_is_passed_over(change, tmp_path, caplog):
-    """Catches a traceback in a folder whose shards someone else has made."""
-    made = {"config": {"shards": 2, "seed": 0}, "hashes": {}, "device": "d", "threads": 1}
-    replace_text(tmp_path / "0" / "provenance.json", json.dumps(made))
-    with pytest.raises(LanternError, match="was made with other seed"):
-        check_shards(tmp_path, {"shards": 2, "seed": 1}, {})
-    replace_text(tmp_path / "0" / "provenance.json", json.dumps(made | change))
-    check_shards(tmp_path, {"shards": 2, "seed": 1}, {})
-    assert "is damaged and was left out" in caplog.text or "shards" in str(change)
-
-
-@pytest.mark.parametrize(
-    "shape", [[1], 3, {"tree": {"tree": "Nothing", "arguments": {}}}, {"tree": {"tree": "StaticTree"}}]
-)
-def test_a_damaged_choice_of_a_tree_is_made_again(shape, tmp_path, caplog):
-    """Catches a traceback where reproduce= adopts the choice of another folder."""
-    replace_text(tmp_path / "tree.json", json.dumps({"asked": "a", "shape": shape}))
-    assert SavedChoice(tmp_path / "tree.json", "a").read() == []
-    assert "is damaged" in caplog.text

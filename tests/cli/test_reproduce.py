@@ -90,16 +90,6 @@ def test_a_damaged_run_is_not_reproduced(name, run):
             recorded_run(folder)
 
 
-@pytest.mark.parametrize("change", [{"model": ...}, {"model": 3}, {"speedup": "x"}, {"tree": None}])
-def test_a_run_whose_row_no_run_writes_is_not_reproduced(change, run):
-    """Catches a traceback after the minutes of the new measurement, or a KeyError before."""
-    rows = json.loads((run / "summary.json").read_text())
-    rows["x"] = {key: value for key, value in (rows["x"] | change).items() if value is not ...}
-    (run / "summary.json").write_text(json.dumps(rows))
-    with pytest.raises(LanternError, match="holds no finished run"):
-        recorded_run(run)
-
-
 @pytest.mark.parametrize("beside", ["seed=3", "dry_run=true"])
 def test_settings_that_would_be_ignored_are_refused_beside_reproduce(beside, run):
     cfg = OmegaConf.create({"reproduce": str(run)})

@@ -1,10 +1,8 @@
 """Trains miniatures: torchrun several_processes.py <weights> <results>. The weights of each training are
 <results>/<kind>-<processes>.pt."""
 
-import gc
 import os
 import sys
-import weakref
 from pathlib import Path
 
 import support.as_a_command  # noqa: F401
@@ -17,7 +15,7 @@ from support.tiny_tasks import MemorySplits, drafter_task, target_task
 from lantern.models.llamagen.weights_folder import load_target
 from lantern.training.data_module import TrainingData
 from lantern.training.run.budget import WarmupCosine
-from lantern.training.run.processes import ShardedTarget, strategy
+from lantern.training.run.processes import strategy
 
 STEPS, BATCH = 5, 6
 
@@ -26,10 +24,10 @@ def tiny_target(weights: Path):
     return load_target(weights / "target", weights / "tokenizer", dtype="float64", device="cpu")
 
 
-def fit(task: pl.LightningModule, processes: int, *callbacks: pl.Callback) -> None:
+def fit(task: pl.LightningModule, processes: int) -> None:
     trainer = pl.Trainer(
         accelerator="cpu", devices=processes, strategy=strategy(processes, 1), precision="64-true",
-        max_steps=STEPS, max_epochs=-1, callbacks=[WarmupCosine(warmup_steps=2), *callbacks], logger=False,
+        max_steps=STEPS, max_epochs=-1, callbacks=[WarmupCosine(warmup_steps=2)], logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, gradient_clip_val=1.0,
         num_sanity_val_steps=0, check_val_every_n_epoch=None, val_check_interval=1000, use_distributed_sampler=False,
     )  # fmt: skip
@@ -43,15 +41,7 @@ def trained(kind: str, weights: Path, processes: int) -> pl.LightningModule:
         fit(task, processes)
         return task
     task = drafter_task(tiny_target(weights))
-    if kind == "drafter":
-        fit(task, processes)
-        return task
-    layers = task.target.transformer.layers
-    whole, size = weakref.ref(layers[0].attention.wo.weight), sum(w.numel() for w in layers.parameters())
-    fit(task, processes, ShardedTarget())
-    gc.collect()
-    assert whole() is None, "the whole layer is still in memory"
-    assert sum(w.to_local().numel() for w in layers.parameters()) < 1.2 * size / processes
+    fit(task, processes)
     return task
 
 
@@ -59,7 +49,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     weights, results = map(Path, sys.argv[1:])
     rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    for kind in ("target", "drafter", "sharded"):
+    for kind in ("target", "drafter"):
         task = trained(kind, weights, processes)
         if rank == processes - 1:  # the last: the first one's weights are broadcast at the start
             torch.save(task.state_dict(), results / f"{kind}-{processes}.pt")

@@ -1,5 +1,4 @@
-"""Processes that cannot train together are refused before they wait for each other; sharding keeps the features and the
-head of a target."""
+"""Processes that cannot train together are refused before they wait for each other."""
 
 import socket
 from contextlib import nullcontext
@@ -7,18 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 import pytorch_lightning as pl
-import torch
-import torch.distributed as dist
-from hydra.utils import instantiate
-from support.families import FAMILIES, PROMPTS, config
 from support.tiny_tasks import MemorySplits, target_task
-from torch.distributed.device_mesh import init_device_mesh
 
 from lantern.errors import LanternError
 from lantern.training.data_module import TrainingData
-from lantern.training.drafter.teacher_forcing import target_features
 from lantern.training.run.fit import fit
-from lantern.training.run.processes import check_processes, shard, strategy
+from lantern.training.run.processes import check_processes, strategy
 
 
 def trainer_of(world_size: int, devices: int = 1, nodes: int = 1) -> SimpleNamespace:
@@ -91,27 +84,3 @@ def test_a_process_that_never_arrives_and_a_port_in_use_are_one_sentence(is_take
         )  # fmt: skip
         with pytest.raises(LanternError, match=r"the 2 processes did not find each other .*MASTER_PORT"):
             fit(trainer, target_task(weights), TrainingData(MemorySplits(), 4, 3), None)
-
-
-@pytest.fixture
-def mesh():
-    """Of a single process, with the hooks that several have."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield init_device_mesh("cpu", (1,))
-    dist.destroy_process_group()
-
-
-@pytest.mark.parametrize("name", ["emu3", pytest.param("janus_pro", marks=pytest.mark.full)])
-def test_a_sharded_transformers_target_keeps_its_features_and_head(name, mesh, tmp_path):
-    """Catches fused projections, tables or row ends that sharding loses."""
-    FAMILIES[name].make(tmp_path)
-    target = instantiate(config(FAMILIES[name], tmp_path).model)
-    tokens = torch.randint(24, (3, 16), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        whole = target_features(target, tokens, PROMPTS)
-        laws = target.head(target.guide(whole))
-        shard(target, mesh, torch.device("cpu"))
-        assert all(hasattr(layer, "unshard") for layer in target.transformer.layers)
-        again = target_features(target, tokens, PROMPTS)
-        assert torch.equal(again, whole)
-        assert torch.equal(target.head(target.guide(again)), laws)

@@ -92,14 +92,10 @@ def test_two_trainings_in_one_folder_are_one_too_many(refused, tmp_path):
 
 
 @pytest.mark.parametrize("given", ["cpu", "cuda:0"])
-def test_a_target_apart_from_what_is_trained_is_refused_unless_it_is_sharded(given, monkeypatch):
+def test_a_target_apart_from_what_is_trained_is_refused(given):
     """Catches tensors of two devices that meet in the first step."""
     with pytest.raises(LanternError, match=rf"device={given} is not cuda:1, which trains"):
         _place(composed("train", f"device={given}"), torch.device("cuda", 1))
-    monkeypatch.setattr("lantern.runtime.hardware.is_bf16_fast", lambda device: True)
-    sharded = composed("train", "callbacks=sharded_target", f"device={given}")
-    _place(sharded, torch.device("cuda", 1))
-    assert (sharded.device, sharded.dtype) == (given, "bfloat16")
 
 
 def test_the_precision_is_of_the_device_that_trains(monkeypatch):
@@ -107,9 +103,9 @@ def test_the_precision_is_of_the_device_that_trains(monkeypatch):
     fast = {"cpu": False, "cuda": True}
     monkeypatch.setattr("lantern.training.run.processes.is_bf16_fast", lambda device: fast[device])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    asked = ([], ["trainer.accelerator=cpu"], ["device=cpu"], ["device=cpu", "callbacks=sharded_target"])
+    asked = ([], ["trainer.accelerator=cpu"], ["device=cpu"])
     chosen = [instantiate(composed("train", *given).trainer.precision) for given in asked]
-    assert chosen == ["bf16-mixed", "32-true", "32-true", "bf16-mixed"]
+    assert chosen == ["bf16-mixed", "32-true", "32-true"]
 
 
 @pytest.mark.parametrize(("has_gpu", "expected"), [(False, "cpu"), (True, "cuda")])

@@ -131,12 +131,8 @@ def end_with_torchrun() -> None:
 
 
 def _place(cfg: DictConfig, device: "torch.device") -> None:
-    """Sets the frozen target's device, or for a sharded target its dtype, according to the training device."""
-    from lantern.training.run.processes import training_dtype
-
-    if "sharded_target" in cfg.callbacks:
-        cfg.dtype = training_dtype(cfg.dtype, device)
-    elif cfg.device in ("auto", device.type):
+    """Sets the frozen target's device to the one that trains."""
+    if cfg.device in ("auto", device.type):
         cfg.device = str(device)  # where Lightning puts the rest
     elif cfg.device != str(device):
         raise LanternError(

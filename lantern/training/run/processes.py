@@ -2,24 +2,14 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
-import torch.distributed as dist
 from pytorch_lightning.strategies import DDPStrategy, Strategy
-from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
 
 from lantern.errors import LanternError
-from lantern.identity import INT8
-from lantern.models.hf.target import HuggingFaceTarget
-from lantern.models.llamagen.fused import linear
-from lantern.models.llamagen.target import LlamaGenTarget
-from lantern.runtime.hardware import is_bf16_fast, resolve_dtype
+from lantern.runtime.hardware import is_bf16_fast
 
 FOLDER = "hydra.run.dir="
 INTERACTIVE = ("bash", "interactive")  # names of Slurm's jobs in which Lightning starts the processes
@@ -80,65 +70,3 @@ def default_accelerator(device: str) -> str:
 def fastest_precision(accelerator: str) -> str:
     """ "bf16-mixed" where this trainer.accelerator has hardware instructions for bf16 products, else "32-true"."""
     return "bf16-mixed" if is_bf16_fast(default_accelerator(accelerator)) else "32-true"
-
-
-def training_dtype(dtype: str, device: torch.device) -> str:
-    """Resolves dtype=auto for the training device. The target is first loaded into main memory, where auto would give
-    the CPU's dtype."""
-    chooses = dtype == "auto" and device.type != "cpu"
-    return str(resolve_dtype(dtype, device)).removeprefix("torch.") if chooses else dtype
-
-
-class ShardedTarget(pl.Callback):
-    """Shards a frozen target that does not fit a device (FSDP): each process holds a part of every layer; a layer is
-    whole only while it is computed. Tables of tokens and samples need the whole target, so they are made first. The
-    drafter stays whole, under DDP."""
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if not dist.is_initialized() or not hasattr(pl_module, "target"):
-            raise LanternError(
-                "callbacks=sharded_target shards the frozen target of task=drafter over several processes; "
-                "give trainer.devices=2, or leave it out"
-            )
-        for name in ("train", "validation"):
-            trainer.datamodule.splits.split(name)
-        dist.barrier()
-        device = trainer.strategy.root_device
-        shard(pl_module.target, init_device_mesh(device.type, (trainer.world_size,)), device)
-
-
-def shard(target: Any, mesh: DeviceMesh, device: torch.device) -> None:
-    """Replaces every layer of the target by this process's part and moves the rest to the device. The target then
-    still computes features and logits, but can no longer decode."""
-    if isinstance(target, LlamaGenTarget):
-        _shard_llamagen(target, mesh, device)
-    elif isinstance(target, HuggingFaceTarget):
-        _shard_transformers(target, mesh, device)
-    else:
-        raise LanternError(f"{type(target).__name__} has no layers to shard; leave callbacks=sharded_target out")
-
-
-def _shard_llamagen(target: LlamaGenTarget, mesh: DeviceMesh, device: torch.device) -> None:
-    del target.body  # decoding's copies of the layers
-    _shard_layers(target.transformer, mesh, device)
-    target._head = linear(target.transformer.output.weight)
-
-
-def _shard_transformers(target: HuggingFaceTarget, mesh: DeviceMesh, device: torch.device) -> None:
-    if target.weights_hash.endswith(INT8):  # FSDP gathers a layer's weights in one dtype
-        raise LanternError("callbacks=sharded_target shards weights of one dtype; leave dtype=int8 out")
-    _shard_layers(target.transformer, mesh, device)
-    tables = ("embed", "head", "bias", "row_end")
-    found = {name: getattr(target.vocabulary, name) for name in tables}
-    moved = {name: table.to(device) for name, table in found.items() if table is not None}
-    if isinstance(hidden := target.vocabulary.hidden, nn.Module):
-        hidden.to(device)
-    target.vocabulary, target.rotation = replace(target.vocabulary, **moved), target.rotation.to(device)
-    if target.positions is not None:
-        target.positions = target.positions.to(device)
-
-
-def _shard_layers(body: nn.Module, mesh: DeviceMesh, device: torch.device) -> None:
-    for layer in body.layers:  # one at a time: only this one is whole on the device
-        fully_shard(layer, mesh=mesh, reshard_after_forward=True)
-    body.to(device)
