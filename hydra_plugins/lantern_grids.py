@@ -75,7 +75,7 @@ class GridsSweeper(BasicSweeper):
         return [*_parsed(reference), *kept]
 
 
-def _names(config: DictConfig, key: str) -> Iterable[str]:
+def _names(config: DictConfig, key: str) -> Iterable[object]:
     """The settings of the part that a key is of."""
     part = OmegaConf.select(config, key.rpartition(".")[0])
     return part.keys() if isinstance(part, DictConfig) else ()
