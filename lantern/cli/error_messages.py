@@ -23,6 +23,7 @@ from omegaconf.errors import (
 from lantern.cli.composing import expand_home, reporting_by
 from lantern.cli.settings import for_the_points_that_have_them
 from lantern.errors import FULL, LanternError, first_line, no_value, unknown_setting, unwritable
+from lantern.runtime.files import unlinked
 from lantern.runtime.home import export_paths, in_home, override
 
 Task = Callable[[DictConfig], object]
@@ -188,8 +189,11 @@ def _make(folder: str) -> None:
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         probe = Path(folder) / ".writable"
-        probe.touch()
+        os.close(unlinked(probe, os.O_WRONLY | os.O_CREAT))
         probe.unlink(missing_ok=True)  # another process of the same run may have removed it
+        written = (*Path(folder).iterdir(), *Path(folder).glob(".hydra/*"))  # also by Hydra and Lightning
+        if link := next((path for path in written if path.is_symlink() and not path.is_dir()), None):
+            raise SystemExit(f"error: {link} is a link, through which a run would write elsewhere; remove it")
     except OSError as error:
         # SystemExit, because Hydra turns any other exception of a callback into a warning
         raise SystemExit(f"error: {unwritable(folder, error)}, by paths.runs=… or hydra.run.dir=…") from error

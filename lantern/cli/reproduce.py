@@ -12,11 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.composing import composed
 from lantern.cli.settings import groups_of
+from lantern.data.prompts import BENCHMARKS
 from lantern.errors import LanternError
 from lantern.evaluation.records import FINISHED
 from lantern.evaluation.rows import Row, is_baseline, read_summary, setting_id
-from lantern.runtime.files import read_object
-from lantern.runtime.home import CONFIG_FOLDER
+from lantern.runtime.files import is_file, read_object
+from lantern.runtime.home import CONFIG_FOLDER, HOME
 
 PLAIN = (str, int, float, list, dict, type(None))
 IMPORTING = re.compile(r"_\w+_|path")  # Hydra's keys such as _target_, and what hydra.utils.get_method imports
@@ -26,15 +27,18 @@ INPUT_ENDS = ("_hash", "_network")  # of further keys; a row is reproduced where
 
 def replay(cfg: DictConfig, given: Sequence[str], folder: Path) -> str:
     """Runs the row of the run folder cfg.reproduce again, in this folder. given: the overrides of this command, of
-    which those of paths hold for the new run. Returns a table that compares the rows."""
+    which those of paths hold for the new run, and others name recorded files again. Returns a table that compares
+    the rows."""
     from lantern.cli.run_setting import run_setting
 
-    if ignored := [override for override in given if not override.startswith(("reproduce=", "paths."))]:
-        raise LanternError(f"reproduce={cfg.reproduce} runs a row as it was recorded; leave {', '.join(ignored)} out")
     if not str(cfg.reproduce).strip():
         raise LanternError(f"reproduce={cfg.reproduce} names no run folder; give one, or leave it out")
     home = Path(str(cfg.reproduce))
     overrides, rows = recorded_run(home)
+    others = [override for override in given if override not in overrides]
+    if ignored := [override for override in others if not override.startswith(("reproduce=", "paths."))]:
+        raise LanternError(f"reproduce={cfg.reproduce} runs a row as it was recorded; leave {', '.join(ignored)} out")
+    check_named(overrides, given, home)
     if folder.resolve() == home.resolve():
         raise LanternError(f"reproduce={home} would write over the run it repeats; give another hydra.run.dir")
     sources = HydraConfig.get().runtime.config_sources
@@ -73,6 +77,21 @@ def check_harmless(overrides: Sequence[str], source: str | Path) -> None:
             raise LanternError(
                 f"reproduce={source} records the override {text}, which a file may not give; if you trust it, give it "
                 "to evaluate.py yourself"
+            )
+
+
+def check_named(overrides: Sequence[str], given: Sequence[str], home: Path) -> None:
+    """Raises LanternError for a recorded file of this machine that the command does not name again: whoever made the
+    run folder may have chosen it, and a report shows its lines."""
+    lists = HOME / "data" / "prompts"
+    for text, override in zip(overrides, OverridesParser.create().parse_overrides([*overrides]), strict=True):
+        value = override.value()
+        if text in given or not isinstance(value, str):
+            continue
+        is_list = value in BENCHMARKS or (value.isidentifier() and is_file(lists / f"{value}.txt"))
+        if is_file(Path(value).expanduser()) or (override.key_or_group == "prompts" and not is_list):
+            raise LanternError(
+                f"reproduce={home} reads what its folder names; if you trust it, add {text} to the command"
             )
 
 

@@ -130,8 +130,8 @@ class HubImages:
 def open_images(source: str | Path, size: int | None = None) -> Images:
     """source: a folder, an .npz with `arr_0`, or a data set of the Hub as user/name:split or user/name:split[:5000].
     size: images are cropped to a square and resized to it; None leaves them as they are."""
-    path = Path(source).expanduser()
-    if path.is_dir():
+    path = Path(str(source)).expanduser()
+    if path.is_dir() and str(source).strip():  # else the working folder
         return FolderImages(path, size)
     if path.is_file():
         if not holds_images(path):

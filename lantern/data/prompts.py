@@ -1,6 +1,7 @@
 """Prompts from a named list, a literal one, a file, a table or a data set of the Hub; and each image's copy number and
 noise seed."""
 
+import logging
 import os
 import re
 from collections import Counter
@@ -29,6 +30,8 @@ BENCHMARKS = {  # of others, read where they are; licences as stated there
     "evaluation_metadata.jsonl",  # 553; MIT
     "dpg": "https://raw.githubusercontent.com/TencentQQGYLab/ELLA/main/dpg_bench/dpg_bench.csv",  # 1,065; Apache 2.0
 }
+
+log = logging.getLogger(__name__)
 
 
 def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
@@ -65,6 +68,8 @@ def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict
     if isinstance(source, Sequence) and not isinstance(source, str):
         found = _without_blanks([str(prompt).strip() for prompt in source], "the prompt list")
         return [{"prompt": prompt} for prompt in found]
+    if not str(source).strip():  # which Path takes for the working folder
+        raise LanternError("prompts= names no prompts; give a list, a file or a name")
     place = BENCHMARKS.get(source, str(source))
     if is_file(named := Path(folder) / f"{source}.txt"):
         place = str(named)
@@ -83,12 +88,16 @@ def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict
 
 
 def _of_table(place: str, column: str | None) -> list[dict]:
-    """The rows of a table with a prompt each; of several with one item_id, as DPG-bench's has, the first."""
+    """The rows of a table with a prompt each; of several with one item_id, as DPG-bench's has, the first. A blank one
+    is none."""
     if "://" not in place and not is_file(Path(place)):
         _read(Path(place), Path(place).parent)  # raises
-    records: dict[object, dict] = {}
+    records: dict[str, dict] = {}
+    repeats = 0
     for record in read_records(place if "://" in place else Path(place)):
-        if (item := record.values.get("item_id", record.name)) in records:
+        item = str(record.values.get("item_id") or "").strip()
+        if (item or record.name) in records:
+            repeats += 1
             continue
         key = column or next((key for key in KEYS if key in record.values), KEYS[0])
         prompt = _text(record.values.get(key))
@@ -98,7 +107,9 @@ def _of_table(place: str, column: str | None) -> list[dict]:
                 f"prompts: {record.name}: {problem}; give each row a prompt, or name its column: {place}:column"
             )
         plain = {} if place.lower().endswith(".parquet") else record.values
-        records[item] = plain | ({"name": str(item)} if "item_id" in plain else {}) | {"prompt": prompt}
+        records[item or record.name] = plain | ({"name": item} if plain and item else {}) | {"prompt": prompt}
+    if repeats:
+        log.info("%s: %d rows repeat an item_id and are left out, %d are kept", place, repeats, len(records))
     return list(records.values())
 
 

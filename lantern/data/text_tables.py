@@ -77,10 +77,13 @@ def _read_json(file: BinaryIO, place: str) -> Iterator[Record]:
 
 
 def _read_csv(file: BinaryIO, place: str, delimiter: str = ",") -> Iterator[Record]:
-    rows = csv.DictReader(io.StringIO(decode_text(file.read()), newline=""), restkey="", delimiter=delimiter)
+    rows = csv.DictReader(io.StringIO(decode_text(file.read()), newline=""), delimiter=delimiter)
     try:
         for row in rows:
-            yield Record(f"{place} line {rows.line_num}", row)
+            more = ", ".join(row.pop(None, []))  # type: ignore[call-overload]
+            problem = f"it has more fields than the header: {printable(more[:SHOWN])}; quote a text with {delimiter!r}"
+            is_whole = not more.strip(", ")
+            yield Record(f"{place} line {rows.line_num}", row if is_whole else {}, "" if is_whole else problem)
     except csv.Error as error:  # of a field without end
         yield Record(f"{place} line {rows.line_num + 1}", {}, f"not readable from here on: {error}")
 

@@ -19,7 +19,7 @@ from lantern.evaluation.rows import Row, append_rows, is_baseline, run_name, set
 from lantern.identity import decoding_hashes, image_key
 from lantern.pipeline import Pipeline
 from lantern.runtime.cores import CpuContention
-from lantern.runtime.files import lock
+from lantern.runtime.files import lock, unlinked
 from lantern.runtime.hardware import gpu_sharers
 from lantern.runtime.memory import check_main_memory
 from lantern.types import Generation, Target
@@ -168,7 +168,7 @@ class Contender:
             return
         path = self._files["images"].parent / "lock"
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as file:
+        with open(path, "w", opener=unlinked) as file:
             lock(file)  # where it has no effect, two points may make the same images
             yield
 

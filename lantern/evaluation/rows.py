@@ -12,7 +12,7 @@ from lantern.drafters.none import NoDrafter
 from lantern.errors import unwritable
 from lantern.figures import figures
 from lantern.identity import digest
-from lantern.runtime.files import bytes_of, read_object
+from lantern.runtime.files import bytes_of, read_object, unlinked
 
 Row = dict[str, Any]  # JSON values
 SUMMARY = "summary.json"  # the rows of a folder's last run; results.jsonl keeps those of all
@@ -80,7 +80,7 @@ def append_rows(path: str | Path, rows: Iterable[Mapping[str, object]]) -> None:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        descriptor = unlinked(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             end = os.fstat(descriptor).st_size
             if end and os.pread(descriptor, 1, end - 1) != b"\n":

@@ -85,7 +85,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     """Locks the folder; LanternError while another process holds its lock, which the system releases when it ends.
     Removes what killed processes had begun to write there and in its checkpoints."""
     try:
-        file = (folder / ".running").open("w")
+        file = open(folder / ".running", "w", opener=unlinked)  # noqa: SIM115
     except OSError as error:
         raise unwritable(folder, error) from error
     with file:
@@ -100,6 +100,12 @@ def alone_in(folder: Path) -> Iterator[None]:
                 for begun in place.glob(f"{WRITING}*"):
                     shutil.rmtree(begun, ignore_errors=True)
         yield
+
+
+def unlinked(path: str | Path, flags: int) -> int:
+    """The opener of files of a run folder that are written in place. OSError for a link: a folder that came from
+    elsewhere would have a run write to any file of this machine."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
 
 
 def lock(file: IO[str], how: int = fcntl.LOCK_EX) -> bool:

@@ -32,9 +32,23 @@ with alone_in(Path(sys.argv[1])):
 
 
 def test_a_record_on_a_full_disk_is_one_sentence(tmp_path):
-    (tmp_path / RECORDS).symlink_to("/dev/full")
     with pytest.raises(LanternError, match=r"No space left on device.*what was finished is kept"):
-        append_rows(tmp_path / RECORDS, [{"a": 1}])
+        append_rows("/dev/full", [{"a": 1}])
+
+
+def test_files_of_a_run_folder_that_are_links_are_not_written_through(tmp_path):
+    """Catches a folder from elsewhere whose run empties, or appends to, any file of this machine."""
+    (tmp_path / "mine").write_text("kept")
+    run, writable = tmp_path / "run", instantiate(composed_with_hydra("evaluate").hydra.callbacks.writable)
+    for name in (".running", RECORDS, ".writable", ".hydra/config.yaml"):
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).symlink_to(tmp_path / "mine")
+        with pytest.raises(LanternError, match="cannot write"):
+            alone_in(run).__enter__() if name == ".running" else append_rows(run / name, [{"a": 1}])
+        with pytest.raises(SystemExit, match="link"):
+            writable.on_run_start(OmegaConf.create({"hydra": {"run": {"dir": str(run)}}}))
+        (run / name).unlink()
+    assert (tmp_path / "mine").read_text() == "kept"
 
 
 @pytest.mark.parametrize(("command", "where"), [("evaluate", "file/run"), ("train", "loop"), ("demo", "loop")])

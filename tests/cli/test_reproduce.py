@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from support.paths import CONF, ROOT
 
 from lantern.cli.composing import composed
-from lantern.cli.reproduce import check_harmless, recorded_run, replay
+from lantern.cli.reproduce import check_harmless, check_named, recorded_run, replay
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, read_rows
 from lantern.runtime.files import replace_text
@@ -97,6 +97,16 @@ def test_settings_that_would_be_ignored_are_refused_beside_reproduce(beside, run
         replay(cfg, ["reproduce=run", "paths.weights=/w", beside], run)
     with pytest.raises(LanternError, match="would write over"):
         replay(cfg, ["reproduce=run"], run)
+
+
+@pytest.mark.parametrize("setting", ["prompts={}", "prompts={}:secret", "prompts=file://{}", "+tree.prompts.source={}"])
+def test_a_recorded_file_is_read_only_if_the_command_names_it_again(setting, run):
+    """Catches private lines in a report that is shared."""
+    (private := run / "private.csv").write_text("secret\na word\n")
+    text = setting.format(private)
+    with pytest.raises(LanternError, match="if you trust it, add "):
+        check_named(["prompts=demo", "tree=chain", text], ["reproduce=run"], run)
+    check_named(["prompts=demo", "prompts=['a ring']", text], ["reproduce=run", text], run)
 
 
 def test_yamls_of_ones_own_are_composed_beside_conf(tmp_path):

@@ -287,13 +287,6 @@ def test_a_folder_may_be_named_by_a_number(tmp_path, monkeypatch):
     assert len(image_folder(2024, 16, "cache", validation_share=0.0).split("train")) == 1
 
 
-def test_a_cache_in_the_home_of_nobody_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_shard(tmp_path / "a.tar", sample("1", 10))
-    with pytest.raises(LanternError, match=r"paths\.cache_dir"):
-        web_dataset("a.tar", 16, "~nouser/cache")
-
-
 def test_names_in_foreign_files_do_not_reach_a_terminal_as_they_are(tmp_path, caplog):
     """Catches a name that clears the screen, or adds a line of its own to the list."""
     in_shard(tmp_path, [*sample("1", 10), ("\x1b[2J\n2.png", picture(5))])

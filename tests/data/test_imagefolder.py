@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from PIL import Image, ImageCms
-from support.shards import folder_of, opened, opened_folder, picture, values_of, write_shard
+from support.shards import folder_of, opened_folder, picture
 
 from lantern.data.image_io import load_image, problem_of
 from lantern.data.imagefolder import SYNSETS
@@ -196,16 +196,6 @@ def test_a_changed_image_is_listed_anew(tmp_path):
     assert "b.png" in written[0].read_text()
 
 
-def test_marks_and_separators_of_text_files_are_no_part_of_a_caption(tmp_path):
-    """A byte order mark would be a part of the first word; U+2028 ends no line of JSON."""
-    folder_of(tmp_path, ["a.png", "b.png"])
-    (tmp_path / "a.txt").write_bytes("\ufeffa red sphere".encode())
-    (tmp_path / "metadata.jsonl").write_text('{"file_name": "b.png", "text": "one\u2028two"}\n', encoding="utf-8-sig")
-    assert sorted(opened_folder(tmp_path, tmp_path).split("train").captions) == ["a red sphere", "one\u2028two"]
-    write_shard(tmp_path / "a.tar", [("1.png", picture(7)), ("1.json", b'\xef\xbb\xbf{"text": "seven"}')])
-    assert values_of(opened(tmp_path / "a.tar", tmp_path).split("train")) == {"seven": 7}
-
-
 def write_classes(folder, names, each=1):
     for value, name in enumerate(names):
         (folder / name).mkdir(parents=True)
@@ -238,11 +228,6 @@ def test_a_flat_folder_of_validation_images_is_no_class(tmp_path):
     data = opened_folder(tmp_path / "images", tmp_path, num_classes=1000)
     assert data.split("train").captions == ["0", "999"]
     assert set(data.skipped.values()) == {"no caption"}
-
-
-def test_folders_are_no_captions_of_a_model_that_reads_texts(tmp_path):
-    with pytest.raises(LanternError, match="no caption"):
-        opened_folder(write_classes(tmp_path / "images", ["n01440764"]), tmp_path)
 
 
 def test_a_caption_of_its_own_comes_before_the_folders_class(tmp_path):

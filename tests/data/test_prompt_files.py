@@ -1,7 +1,5 @@
 """Prompt files as users have them: each is read as meant, or is one sentence."""
 
-from pathlib import Path
-
 import pytest
 from support.paths import PROMPTS
 
@@ -54,11 +52,25 @@ def test_a_file_that_cannot_be_meant_is_one_sentence(content, said, tmp_path):
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("source", [".", "x" * 5000, "no such list", "dangling", "~nouser/x.txt", [], [" "]])
+def test_a_blank_item_id_is_none_and_repeats_are_counted(tmp_path, caplog):
+    """Catches three prompts that become one."""
+    caplog.set_level("INFO")
+    (tmp_path / "p.csv").write_text("item_id,prompt\n,a\n ,b\n1,c\n1,d\n")
+    (tmp_path / "p.jsonl").write_text('{"item_id": null, "prompt": "a"}\n{"item_id": null, "prompt": "b"}\n')
+    assert load_prompts(str(tmp_path / "p.csv"), tmp_path) == ["a", "b", "c"]
+    assert load_prompts(str(tmp_path / "p.jsonl"), tmp_path) == ["a", "b"]
+    assert "p.csv: 1 rows repeat" in caplog.text
+    (tmp_path / "p.csv").write_text("prompt,\na sphere,,\na red sphere, on wood, blue\n")
+    with pytest.raises(LanternError, match=r"p\.csv line 3: it has more fields than the header: +blue"):
+        load_prompts(str(tmp_path / "p.csv"), tmp_path)
+
+
+@pytest.mark.parametrize("source", ["", " ", ".", "x" * 5000, "no such list", "dangling", "~nouser/x.txt", [], [" "]])
 def test_what_holds_no_prompts_is_one_sentence(source, tmp_path, monkeypatch):
     (tmp_path / "dangling").symlink_to("nowhere")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(LanternError, match="cannot be read" if source not in (".", [], [" "]) else "holds no prompts"):
+    (tmp_path / ("todo.md" if source == "." else "todo.txt")).write_text("milk")
+    with pytest.raises(LanternError, match=r"prompts=.*; give|cannot be read|holds no prompts"):
         load_prompts(source, tmp_path / "lists")
 
 
@@ -78,12 +90,6 @@ def test_other_images_have_other_names_also_in_another_list_of_prompts(one, othe
     batches = [Batch.cycle(prompts, len(prompts), 0) for prompts in (one, other)]
     assert batches[0].file_names[-1] != batches[1].file_names[-1]
     assert Batch.cycle(["a red sphere"], 1, 0).file_names == ["00000-a-red-sphere.png"]
-
-
-def test_half_a_character_is_refused():
-    """Catches a UnicodeEncodeError out of a hash."""
-    with pytest.raises(LanternError, match="half of a character"):
-        load_prompts(["a \ud800"], Path())
 
 
 def test_copies_of_a_prompt_have_seeds_of_their_own_and_any_whole_number_is_a_seed():
