@@ -26,7 +26,7 @@ from lantern.evaluation.contender import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import DrafterOverrides, Pipeline, bind_missing, check_skip, pipelines
 from lantern.runtime.hardware import allow_tf32
-from lantern.runtime.home import CONFIG_FOLDER, override
+from lantern.runtime.home import CONFIG_FOLDER, as_typed, override
 from lantern.streaming import Progress, stream
 from lantern.tuning.auto import AutoTree, resolve_tree
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification, reader_of
@@ -292,7 +292,7 @@ def overrides_of(given: Settings) -> list[str]:
     if isinstance(given, Mapping):
         return [override(key, value) for key, value in given.items()]
     _check_list("settings", given)
-    return list(given)
+    return [as_typed(text) for text in given]
 
 
 def _check_list(name: str, given: Sequence[str]) -> None:

@@ -126,7 +126,7 @@ def _metrics(cfg: DictConfig) -> dict[str, object]:
             )
         for metric in comparing:
             with open_dict(metric):
-                metric.references = {"_target_": REFERENCES, "source": cfg.references, "size": cfg.size}
+                metric.references = {"_target_": REFERENCES, "source": str(cfg.references), "size": cfg.size}
     return {name: instantiate(metric) for name, metric in chosen.items()}
 
 

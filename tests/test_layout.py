@@ -64,8 +64,8 @@ SAME_NAME = {
 
 
 BUDGETS = {  # the most; last changed on 2026-11-28. Who raises one says in the CHANGELOG what entered and what left
-    "lines of lantern/": 26_800,
-    "lines of tests/": 26_900,
+    "lines of lantern/": 26_900,
+    "lines of tests/": 26_950,
     "words of the manual, docs/*.md": 10_000,
 }
 

@@ -24,7 +24,7 @@ from lantern.cli.composing import expand_home, reporting_by
 from lantern.cli.settings import for_the_points_that_have_them
 from lantern.errors import FULL, LanternError, first_line, no_value, unknown_setting, unwritable
 from lantern.runtime.files import unlinked
-from lantern.runtime.home import export_paths, in_home, override
+from lantern.runtime.home import as_typed, export_paths, in_home, override
 
 Task = Callable[[DictConfig], object]
 Command = Callable[[], object]
@@ -61,7 +61,7 @@ def without_hints(command: Command) -> Command:
     @wraps(command)
     def run() -> object:
         prepare_process()
-        sys.argv[1:] = for_the_points_that_have_them(sys.argv[1:])
+        sys.argv[1:] = for_the_points_that_have_them([*map(as_typed, sys.argv[1:])])
         try:
             with reporting_by(_report):
                 return command()

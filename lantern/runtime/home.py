@@ -10,6 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
 from lantern.errors import LanternError
 
 PACKAGE = Path(__file__).parents[1]
@@ -17,6 +21,7 @@ CHECKOUT, BUNDLE = PACKAGE.parent, PACKAGE / "home"  # pyproject.toml writes con
 HOME = BUNDLE if BUNDLE.is_dir() else CHECKOUT
 CONFIG_FOLDER = HOME / "conf"
 AT_HOME = re.compile(r"~[\w.-]*(/|$)")
+REFERENCE = re.compile(r"\$\{.*\}")
 UNQUOTED = re.compile(r"[a-zA-Z0-9_/.+%@|?:*-]+")  # what needs no quotes
 
 
@@ -67,7 +72,37 @@ def config_dir(runtime: Mapping) -> list[str]:
 
 def override(key: str, value: object) -> str:
     """key=value; a text, such as a path, is quoted where Hydra would read a part of it as grammar."""
-    if isinstance(value, bool | int | float | list) or value is None:
+    if isinstance(value, bool | list) or value is None:
         return f"{key}={json.dumps(value, ensure_ascii=False)}"
     text = str(value)
-    return f"{key}={text if UNQUOTED.fullmatch(text) else json.dumps(text, ensure_ascii=False)}"
+    return as_typed(f"{key}={text}") if UNQUOTED.fullmatch(text) else f"{key}={quoted(text)}"
+
+
+def as_typed(override: str) -> str:
+    """The override, its value quoted where Hydra cannot read it (a path with = or a backslash), or would read a number
+    or a truth value for a setting whose default is a text. What has brackets, commas or quotes is left to Hydra."""
+    key, equals, text = override.partition("=")
+    if not equals or key[:1] in ("-", "~", "") or text in ("", "null", "???") or set(text) & set("()[]{},'\"$"):
+        return override
+    try:
+        value = OverridesParser.create().parse_override(override).value()
+    except HydraException:
+        return f"{key}={quoted(text)}"
+    return override if isinstance(value, str) or not _is_text(key.lstrip("+")) else f"{key}={quoted(text)}"
+
+
+def quoted(text: str) -> str:
+    """In Hydra's quotes, where a backslash is one unless a quote follows."""
+    return '"' + re.sub(r'(\\*)("|$)', lambda found: 2 * found[1] + ('\\"' if found[2] else ""), text) + '"'
+
+
+def _is_text(key: str) -> bool:
+    """Whether a yaml has a text as the default of this setting; one that is only a reference may be a number."""
+    group, *rest = key.split(".")
+    for path in (*CONFIG_FOLDER.glob("*.yaml"), *(CONFIG_FOLDER / group).rglob("*.yaml")):
+        node = yaml.safe_load(path.read_text())
+        for name in (group, *rest) if path.parent == CONFIG_FOLDER else rest:
+            node = node.get(name) if isinstance(node, dict) else None
+        if isinstance(node, str) and not REFERENCE.fullmatch(node):
+            return True
+    return False

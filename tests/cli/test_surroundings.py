@@ -7,14 +7,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from support.commands import refusal, run_script
 from support.configs import composed_with_hydra
 from support.paths import CONF, ROOT
 
+from lantern.api import overrides_of
 from lantern.cli.composing import built, composed, one_at_a_time, shared
+from lantern.cli.error_messages import without_hints
 from lantern.errors import LanternError
+from lantern.runtime.home import override
 
 EVALUATE = f"{shlex.quote(sys.executable)} {ROOT / 'evaluate.py'}"
 
@@ -75,3 +79,29 @@ def test_an_escaped_interpolation_is_a_text(build):
     """Catches a path that holds ${…}, escaped, and is resolved a second time when its object is built."""
     part = OmegaConf.create({"_target_": "builtins.dict", "path": r"a\${oc.env:HOME}b", "inner": {"list": [r"\${x}"]}})
     assert build(part) == {"path": "a${oc.env:HOME}b", "inner": {"list": ["${x}"]}}
+
+
+@pytest.mark.parametrize("text", ["2026_11_26", "7", "1e3", "runs/epoch=3.ckpt", r"a\b", "true", "drafter"])
+def test_a_path_is_the_text_that_was_typed(text, monkeypatch):
+    """For the command line and for Python. Catches the folder 20261126 of hydra.run.dir=2026_11_26."""
+    typed: list[str] = []
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["train.py", f"hydra.run.dir={text}", f"drafter.checkpoint={text}", "seed=1_0", "trainer.max_steps=2_0"],
+    )
+    without_hints(lambda: typed.extend(sys.argv[1:]))()
+    folder, checkpoint, seed, steps = OverridesParser.create().parse_overrides(typed)
+    assert [part.value() for part in (folder, checkpoint, seed, steps)] == [text, text, 10, 20]
+    for given in ([f"drafter.checkpoint={text}"], {"drafter.checkpoint": text}):
+        assert OverridesParser.create().parse_override(overrides_of(given)[0]).value() == text
+
+
+@pytest.mark.parametrize("text", [r"bk\(x\)", 'a"b', 'a\\"', "a\\", "3"])
+def test_a_path_from_python_keeps_its_backslashes_and_quotes(text):
+    assert OverridesParser.create().parse_override(override("drafter.checkpoint", text)).value() == text
+
+
+@pytest.mark.parametrize("kept", ["ckpt_path=null", "drafter.checkpoint=a,b", "prompts=['a, b']", "to='a=b'"])
+def test_what_is_grammar_for_a_path_stays_so(kept):
+    assert overrides_of([kept]) == [kept]

@@ -191,7 +191,7 @@ def named_checkpoint(ckpt_path: str | None, folder: Path) -> Path | None:
     if ckpt_path is None:
         return None
     is_name = ckpt_path in NAMED
-    path = folder / "checkpoints" / f"{NAMED[ckpt_path]}.ckpt" if is_name else Path(ckpt_path)
+    path = folder / "checkpoints" / f"{NAMED[ckpt_path]}.ckpt" if is_name else Path(str(ckpt_path))
     found = whole_checkpoint(path)
     if found is None:
         wrong = "no checkpoint, or not all of one" if is_file(path) else "no file"
