@@ -51,7 +51,7 @@ def read_weights(path: str | Path, part: str | None = None) -> dict[str, Tensor]
         if part is not None and keys and part not in keys:
             raise CheckpointError(f"{path} holds {', '.join(keys)} and no {part}; give one of them")
         if len(keys) > 1 and part is None:
-            told = "%s holds %s; %s is read, as its authors' scripts do; give weights=%s beside the file for the other"
+            told = "%s holds %s; %s is read; give weights=%s beside the file for the other"
             log.warning(told, path, " and ".join(keys), keys[0], keys[1])
         if not keys:
             break

@@ -55,7 +55,7 @@ def test_all_weights_that_settings_name_are_hashed(tmp_path, monkeypatch):
 
 
 def test_of_weights_and_their_averages_one_is_taken_and_said(tmp_path, caplog):
-    """Catches raw weights where the authors' scripts read the averaged ones."""
+    """Catches raw weights that are read in place of the averaged ones without a word."""
     raw, averaged = ({"w": torch.full((2,), value)} for value in (1.0, 2.0))
     torch.save({"model": raw, "ema": averaged, "steps": 3}, tmp_path / "vq.pt")
     with caplog.at_level(logging.WARNING):
@@ -112,9 +112,6 @@ def test_a_bad_file_is_one_sentence_that_names_it(tmp_path, capfd, make, message
 
 def test_a_weights_folder_without_config_is_one_clear_error(tmp_path):
     save_weights(tmp_path, STATE, {})
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(CheckpointError, match="not readable JSON"):
-        load_weights(tmp_path)
     (tmp_path / "config.json").unlink()
     with pytest.raises(CheckpointError, match=r"no config\.json"):
         load_weights(tmp_path)

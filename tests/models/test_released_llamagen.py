@@ -98,6 +98,15 @@ def test_every_wrapper_gives_the_greedy_first_tokens_of_the_reference(tmp_path, 
     assert target.decode(tokens).shape == (2, 3, 8, 8)
 
 
+def test_weights_and_their_averages_in_one_file_are_two_targets(tmp_path, tokenizer):
+    """Catches a drafter of one that is taken for the other, and rows of both under one hash."""
+    raw = read_weights(GOLDEN / "llamagen_c2i_tiny.pt")
+    torch.save({"model": raw, "ema": {name: 0.5 * value for name, value in raw.items()}}, tmp_path / "c2i.pt")
+    averaged, named, other = (load(tmp_path, "c2i.pt", tokenizer, weights=part) for part in (None, "ema", "model"))
+    assert torch.equal(other.transformer.output.weight, 2 * averaged.transformer.output.weight)
+    assert named.weights_hash == averaged.weights_hash != other.weights_hash
+
+
 def test_a_model_in_bfloat16_keeps_its_rotations_precise(tokenizer):
     """Catches rotary factors rounded to bfloat16 with the weights."""
     target = load(GOLDEN, "llamagen_c2i_tiny.pt", tokenizer)

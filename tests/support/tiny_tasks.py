@@ -88,7 +88,7 @@ def fit(
 def fit_saving(
     task, folder, *callbacks: pl.Callback, ckpt_path: str | None = None, steps: int = 8,
     interval: timedelta = timedelta(minutes=3),
-) -> None:  # fmt: skip
+) -> pl.Trainer:  # fmt: skip
     """Trains in epochs of three steps, every fourth step validated, the latest checkpoint saved at this interval."""
     latest = LatestCheckpoint(
         folder, "latest", train_time_interval=interval, save_on_train_epoch_end=False, enable_version_counter=False
@@ -99,6 +99,7 @@ def fit_saving(
         val_check_interval=4, default_root_dir=folder,
     )  # fmt: skip
     trainer.fit(task, TrainingData(MemorySplits(), batch_size=4, seed=3), ckpt_path=ckpt_path, weights_only=True)
+    return trainer
 
 
 class Pictures:

@@ -15,9 +15,10 @@ from support.tiny_tasks import MemorySplits, fit_saving, target_task
 from lantern.drafters.export import exported_step
 from lantern.errors import LanternError
 from lantern.identity import write_provenance
+from lantern.models.checkpoints import load_weights
 from lantern.training.data_module import TrainingData
 from lantern.training.run.checks import CAPTIONS
-from lantern.training.run.fit import fit, write_exported
+from lantern.training.run.fit import export, fit, write_exported
 from lantern.training.run.run_state import (
     BestCheckpoint,
     RunFolder,
@@ -223,7 +224,8 @@ def test_a_best_score_counts_only_on_the_data_seed_and_target_it_was_measured_on
         folder = tmp_path / name
         best = BestCheckpoint(folder, "best", monitor="val/loss", enable_version_counter=False)
         claim = RunFolder(folder, CONFIG | {"seed": 0, "data": {"folder": "own"}} | others, "cpu", {}, None)
-        fit_saving(target_task(weights), folder, claim, best, steps=5 if name == "a" else 8, **given)
+        trainer = fit_saving(task := target_task(weights), folder, claim, best, steps=5 if name == "a" else 8, **given)
+        export(task, trainer, folder / "target", None)
         if name == "a":  # a score that nothing beats
             content = torch.load(folder / "latest.ckpt", weights_only=True)
             (key,) = (key for key in content["callbacks"] if key.startswith("BestCheckpoint"))
@@ -233,6 +235,9 @@ def test_a_best_score_counts_only_on_the_data_seed_and_target_it_was_measured_on
             assert content["validated"]["step"] == 4
             torch.save(content, folder / "latest.ckpt")
     assert best.best_model_path == str(tmp_path / ("b" if changed else "a") / "best.ckpt")
+    own, other = (load_weights(tmp_path / name / "target")[0] for name in "ab")  # of a's step 4, not of its last one
+    assert all(torch.equal(own[key], other[key]) for key in own) == (not changed)
+    assert [exported_step(tmp_path / name / "target")["step"] for name in "ab"] == [4, 8 if changed else 4]
     assert claim.validated["step"] == 8
     assert claim.validated["figures"].keys() == {"val/loss", "val/top1"}
 

@@ -14,6 +14,7 @@ from lantern.models.checkpoints import (
     CONFIG_FILE,
     RANDOM,
     WEIGHTS_FILE,
+    WRAPPER_KEYS,
     build_model,
     read_config,
     read_weights,
@@ -121,7 +122,8 @@ def _target(
         check_file(path, image_size, body)
     rotation = rotation_table(body.grid, body.prefix_len, body.dim // body.num_heads)  # not in the checkpoint
     body.rotation = rotation.to(torch_device)
-    return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale, weights_hash(path) if path else RANDOM)
+    part = "" if weights in (None, WRAPPER_KEYS[0]) else f"-{weights}"  # of one file, another target
+    return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale, weights_hash(path) + part if path else RANDOM)
 
 
 # LANTERN's conversions name weights as transformers' Llama does. Rotary pairs are interleaved in both, so that q, k
