@@ -68,7 +68,7 @@ def test_every_import_is_declared_and_every_dependency_used():
     foreign = names - sys.stdlib_module_names - {"lantern", "hydra_plugins"}
     known = packages_distributions()
     used = {canonicalize_name(DISTRIBUTIONS.get(name) or known.get(name, [name])[0]) for name in foreign}
-    optional = ranges([need for extra in ("metrics", "gpu", "pixels", "trackers") for need in EXTRAS[extra]])
+    optional = ranges([need for extra in ("metrics", "gpu", "pixels") for need in EXTRAS[extra]])
     assert used <= DECLARED.keys() | optional.keys()
     assert DECLARED.keys() - used == BY_CONFIG
 
