@@ -226,7 +226,6 @@ def test_a_drafter_made_for_the_target_loads_and_decodes(tmp_path):
     ("changes", "message"),
     [
         ({"dim": 48}, "dim=48"),
-        ({"vocab_size": 4096, "target_hash": None}, "vocab_size=4096"),
         ({"target_hash": "another"}, "target_hash=another"),
         ({"dim": None}, "dim=None"),
         ({"num_heads": 4}, "has heads of width 8"),

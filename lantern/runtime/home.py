@@ -10,9 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from omegaconf import OmegaConf
 
 from lantern.errors import LanternError
 
@@ -100,7 +100,7 @@ def _is_text(key: str) -> bool:
     """Whether a yaml has a text as the default of this setting; one that is only a reference may be a number."""
     group, *rest = key.split(".")
     for path in (*CONFIG_FOLDER.glob("*.yaml"), *(CONFIG_FOLDER / group).rglob("*.yaml")):
-        node = yaml.safe_load(path.read_text())
+        node: object = OmegaConf.to_container(OmegaConf.load(path))
         for name in (group, *rest) if path.parent == CONFIG_FOLDER else rest:
             node = node.get(name) if isinstance(node, dict) else None
         if isinstance(node, str) and not REFERENCE.fullmatch(node):

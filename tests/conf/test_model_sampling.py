@@ -41,10 +41,3 @@ def test_a_model_comes_with_its_published_sampling(model, command):
     """Catches a setting that is missing from a yaml, or that the reference settings overwrite."""
     sampling = composed(command, f"model={model}").sampling
     assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.cfg_scale) == SETTINGS[model]
-
-
-def test_a_model_may_have_a_share_of_refined_windows_of_its_own():
-    """Catches a model's share that no drafter reads, and one that others get."""
-    shares = {"emoji": 0.5, "llamagen": 0.8}
-    found = {model: composed("evaluate", f"model={model}", "+method=refined_jacobi").drafter.share for model in shares}
-    assert found == shares
