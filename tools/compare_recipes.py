@@ -68,10 +68,11 @@ def run_row(folder: Path) -> Row:
     """Size, time, the validation whose weights were exported, and tokens a step of every way that was decoded in."""
     recipe, seed = name_of(folder)
     lines = validations(folder)
-    steps, figures = lines[-1][f"{TIME}steps"], exported_step(folder / DRAFTER).get("figures", {})
+    steps, exported = lines[-1][f"{TIME}steps"], exported_step(folder / DRAFTER)
     row: Row = {"recipe": recipe, "seed": seed, "steps": steps, "step_s": lines[-1][f"{TIME}training_s"] / steps}
     row["parameters"] = sum(value.numel() for value in load_weights(folder / DRAFTER)[0].values())
-    row |= {key.removeprefix(VALIDATION): value for key, value in figures.items()}
+    row["exported_step"] = exported.get("step")
+    row |= {key.removeprefix(VALIDATION): value for key, value in exported.get("figures", {}).items()}
     for point in point_folders(folder / DECODED):
         for decoded in read_summary(point):
             if not is_baseline(decoded):

@@ -217,13 +217,15 @@ def test_a_start_keeps_beside_what_a_restart_would_take_for_its_own(weights, tmp
     assert checkpoint_to_resume(tmp_path, CONFIG, best, {}) == str(best)
 
 
-@pytest.mark.parametrize("changed", [{}, {"seed": 7}, {"data": {"folder": "other"}}])
+@pytest.mark.parametrize("changed", [{}, {"seed": 7}, {"data": {"folder": "other"}}, {"read": {"target": "bb"}}])
 def test_a_best_score_counts_only_on_the_data_seed_and_target_it_was_measured_on(changed, weights, tmp_path):
     """Catches a run that begins from another's checkpoint on harder data, and exports the other run's weights."""
     for name, others, given in (("a", {}, {}), ("b", changed, {"ckpt_path": str(tmp_path / "a" / "latest.ckpt")})):
         folder = tmp_path / name
         best = BestCheckpoint(folder, "best", monitor="val/loss", enable_version_counter=False)
-        claim = RunFolder(folder, CONFIG | {"seed": 0, "data": {"folder": "own"}} | others, "cpu", {}, None)
+        claim = RunFolder(
+            folder, CONFIG | {"seed": 0, "data": {"folder": "own"}} | others, "cpu", others.get("read", {}), None
+        )
         trainer = fit_saving(task := target_task(weights), folder, claim, best, steps=5 if name == "a" else 8, **given)
         export(task, trainer, folder / "target", None)
         if name == "a":  # a score that nothing beats
