@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import takewhile
+from math import inf
 from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic
@@ -30,6 +31,22 @@ log = logging.getLogger(__name__)
 
 class EnoughError(Exception):
     """Raised by a MakeRows to stop early: the table keeps the rows made so far."""
+
+
+class TimeShare:
+    """Keeps a table to a time: behind it no new shard is begun, nor by a later start, whose time is for steps."""
+
+    def __init__(self, shard: int, least: int, limit_s: float) -> None:
+        """shard: its rows; least: rows that are always made; limit_s: from the first batch on, inf without a limit."""
+        self.shard, self.least, self.limit_s = shard, least, limit_s
+        self._asked: list[float] = []  # when
+
+    def check(self, done: int) -> None:
+        """Called before every batch. done: rows that are made. Raises EnoughError if the time is used up."""
+        self._asked.append(monotonic())
+        is_used_up = len(self._asked) == 1 or self._asked[-1] - self._asked[0] >= self.limit_s
+        if self.limit_s < inf and done >= self.least and done % self.shard == 0 and is_used_up:
+            raise EnoughError
 
 
 class Budget(NamedTuple):

@@ -13,7 +13,7 @@ from torch import Tensor
 from lantern.data.image_sets import Images
 from lantern.data.prompts import Batch
 from lantern.evaluation.plan import Plan
-from lantern.evaluation.progress import EvaluationBar
+from lantern.evaluation.progress import EvaluationBar, Kind
 from lantern.evaluation.records import RECORDS, Name, lines_of, name_of, read_records, timings_before, unpack
 from lantern.evaluation.rows import Row, append_rows, is_baseline, run_name, setting_id
 from lantern.identity import decoding_hashes, image_key
@@ -82,6 +82,9 @@ class Contender:
         # a line may come from a setting that differs only in its number of images
         self._lines |= {name_of(line): self._of_this_setting(line, part) for line in lines}
 
+    def kind(self, part: str) -> Kind:
+        return part, self._is_shared
+
     def find(self, part: str, prompt: str, copy: int) -> Row | None:
         return self._lines.get((part, prompt, copy))
 
@@ -118,7 +121,7 @@ class Contender:
             self._add(lines, generation.tokens)
             made = Made([prompt], generation)
         if self.bar and is_counted:
-            self.bar.add(1, made is not None)
+            self.bar.add(self.kind("speed"), 1, made is not None)
         return made
 
     def make(self, batch: Batch) -> Iterator[Made]:
@@ -142,7 +145,7 @@ class Contender:
             self._add(lines_of(generation, "images", list(zip(*group, strict=True))), generation.tokens)
             made = Made(group.prompts, generation)
         if self.bar:
-            self.bar.add(len(group.prompts), made is not None)
+            self.bar.add(self.kind("images"), len(group.prompts), made is not None)
         return made
 
     def _add(self, lines: Sequence[Row], tokens: Tensor) -> None:

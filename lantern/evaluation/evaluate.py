@@ -49,9 +49,10 @@ class Evaluation:
         compiled = [Contender(pipeline.compiled_baseline(), pipeline, plan, self.bar)] if times_compiled else []
         own, own_timed = plan.share(plan.batch), plan.share(plan.timed)
         if self.bar:
-            made = len(own.prompts) if plan.makes_batches else 0
-            shared = made * (len(sides) - 1)
-            self.bar.expect(len(own_timed.prompts) * len([*sides, *compiled]) + made * len(sides), shared)
+            for side in [*sides, *compiled]:
+                self.bar.expect(side.kind("speed"), len(own_timed.prompts))
+            for side in sides if plan.makes_batches else ():
+                self.bar.expect(side.kind("images"), len(own.prompts))
         if plan.is_sharded:
             self._time([*sides, *compiled], own_timed)
             for side in sides if plan.makes_batches else ():

@@ -1,15 +1,20 @@
 """The progress of an evaluation or of all points of a sweep: points, images and time left."""
 
+from collections import Counter
 from collections.abc import Callable
+from statistics import fmean
 from time import monotonic
 from typing import ClassVar, TextIO
 
 from lantern.runtime.progress_line import ProgressLine
 
+Kind = tuple[str, bool]  # part of the record, and whether it is plain decoding's beside a method
+SHARED: Kind = ("images", True)  # which later points find on record
+
 
 class EvaluationBar:
-    """Counts images. The time left is the number of missing images times the mean seconds per image so far. A point's
-    other work, such as judging, counts toward the next image."""
+    """Counts images. Those that are missing in this point take the mean time of their kind so far; a point that is not
+    begun takes that of those that have ended, judging included, and without the shared images."""
 
     of_sweep: ClassVar["EvaluationBar | None"] = None  # of the sweep whose points run in this process
 
@@ -19,34 +24,39 @@ class EvaluationBar:
         """name: what a point is called."""
         self._name = name
         self._line, self._clock, self._points, self._point = ProgressLine("evaluation", stream, clock), clock, points, 1
-        self._total = self._decoded = 0  # images to the end of this point, and those decoded
-        self._later = 0  # images of a later point, which finds the shared ones on record
-        self._seconds, self._last = 0.0, clock()
+        self._missing, self._later = Counter[Kind](), Counter[Kind]()  # images of this point, and of one not begun
+        self._decoded, self._seconds, self._last = 0, 0.0, clock()
+        self._own_s, self._ended_s = 0.0, list[float]()  # of this point, and of each that has ended
+        self._timed: dict[Kind, tuple[int, float]] = {}  # images and seconds, without the first ones of each point
 
-    def expect(self, images: int, shared: int) -> None:
-        """More images of this point. shared: of them, those that other points reuse."""
+    def expect(self, kind: Kind, images: int) -> None:
+        """More images of this point."""
         if not self._decoded:
             self._last = self._clock()  # loading is no part of an image
-        self._total += images
-        self._later += images - shared
+        self._missing[kind] += images
+        self._later[kind] += images if kind != SHARED else 0
 
-    def add(self, number: int, is_new: bool) -> None:
+    def add(self, kind: Kind, number: int, is_new: bool) -> None:
         """Images that were decoded, or else found on record, which leaves fewer to decode."""
+        self._missing[kind] -= number
         if not is_new:
-            self._total -= number
             return
-        now = self._clock()
+        seconds = self._passed(kind)
+        if self._own_s > seconds:  # the first ones wait for loading and a warm-up
+            images, before_s = self._timed.get(kind, (0, 0.0))
+            self._timed[kind] = images + number, before_s + seconds
         self._decoded += number
-        self._seconds += now - self._last
-        self._last = now
         words = f"image {self._decoded} of {self._whole()}"
         if self._points > 1:
             words = f"{self._name} {self._point} of {self._points}, {words}"
-        judging = ", judging" if self._decoded == self._total else ""
+        judging = "" if self._missing.total() else ", judging"
         self._line.show(self._decoded / max(1, self._whole()), words + judging, self.left_s())
 
     def end_point(self) -> None:
-        self._total, self._later = self._decoded, 0
+        if self._own_s:  # one that is all on record tells nothing of the others
+            self._passed()
+            self._ended_s.append(self._own_s)
+        self._missing, self._later, self._own_s, self._last = Counter(), Counter(), 0.0, self._clock()
         self._point += 1
         self.pause()
 
@@ -56,13 +66,26 @@ class EvaluationBar:
 
     def left_s(self) -> float | None:
         """Seconds left; None before the first image was decoded."""
-        missing = self._whole() - self._decoded
-        if not missing:
-            return 0.0
-        return missing * self._seconds / self._decoded if self._decoded else None
+        if not self._decoded:
+            return None if self._whole() else 0.0
+        left = {kind: number * self._image_s(kind) for kind, number in self._missing.items()}
+        point_s = fmean(self._ended_s) if self._ended_s else self._own_s + sum(left.values()) - left.get(SHARED, 0.0)
+        return sum(left.values()) + max(0, self._points - self._point) * point_s
+
+    def _passed(self, kind: Kind | None = None) -> float:
+        """Seconds since this was last called, now counted."""
+        now = self._clock()
+        seconds, self._last = now - self._last, now
+        self._seconds += seconds
+        self._own_s += seconds if kind != SHARED else 0.0
+        return seconds
+
+    def _image_s(self, kind: Kind) -> float:
+        images, seconds = self._timed.get(kind) or (self._decoded, self._seconds)
+        return seconds / images
 
     def _whole(self) -> int:
-        return self._total + max(0, self._points - self._point) * self._later
+        return self._decoded + self._missing.total() + max(0, self._points - self._point) * self._later.total()
 
 
 def open_sweep(bar: EvaluationBar | None) -> None:

@@ -1,6 +1,7 @@
 """The progress of evaluations and sweeps, on a fake terminal and in a fake log, by a clock that decoding advances."""
 
 import io
+import itertools
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from support.terminal import Terminal
 from lantern.cli.sweep_callback import number_of_points
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
-from lantern.evaluation.progress import EvaluationBar
+from lantern.evaluation.progress import SHARED, EvaluationBar
 
 PROMPTS = ["a", "b", "c", "d"]
 
@@ -64,7 +65,31 @@ def test_a_sweep_counts_all_points_and_the_shared_images_once(tmp_path):
     assert stream.getvalue().endswith("\r")
     evaluate(tmp_path, sweep, 1)
     assert "point 2 of 3, image 20 of 28, judging" in stream.getvalue()
-    assert sweep.left_s() == pytest.approx(8 * Timed.now / 20)
+    assert sweep.left_s() == pytest.approx(20 + 4 * 10 + 4 * 10)  # a warm-up, timed ones, and those of the method
+
+
+def test_the_time_left_of_a_sweep_only_falls_and_counts_points_not_begun_as_those_that_ended():
+    """Catches a time left that doubles at a point's first images, which wait for a warm-up, or whenever slow images,
+    timed one by one, follow fast ones of plain decoding that no later point makes; and judging that is forgotten."""
+    now, said = [0.0], []
+    sweep = EvaluationBar(4, io.StringIO(), lambda: now[0])
+    kinds = {("speed", True): (4, 30.0), ("speed", False): (4, 10.0), SHARED: (80, 1.0), ("images", False): (80, 2.0)}
+    for point in range(4):
+        for kind, (count, _) in kinds.items():
+            sweep.expect(kind, count)
+        for number, (kind, (count, each)) in enumerate(kinds.items()):
+            for index in range(count):
+                is_found = point > 0 and kind == SHARED
+                now[0] += 0 if is_found else each + 50 * (index == number == 0)
+                sweep.add(kind, 1, not is_found)
+                said.append((now[0], sweep.left_s()))
+        now[0] += 20  # judging
+        sweep.end_point()
+    left = [seconds for at, seconds in said if at > 470]  # the first point's end
+    assert all(later <= earlier + 1e-6 for earlier, later in itertools.pairwise(left))
+    at, seconds = next(pair for pair in said if pair[0] >= now[0] / 4)
+    assert abs(seconds / (now[0] - at) - 1) < 0.3
+    assert said[-1][1] == 0
 
 
 def test_images_on_record_take_no_time(tmp_path):

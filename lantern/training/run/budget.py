@@ -140,7 +140,7 @@ class StepBudget(Budget):
 
 class WholeBudget(Budget):
     """A Budget for a whole run from here on, tables and validations included. It keeps time for a last validation: that
-    of the longest so far, or before the first one an estimate from one of its batches."""
+    of the longest so far, or before the first one an estimate from one of its batches; none where no step would fit."""
 
     def __init__(self, duration: str | None) -> None:
         super().__init__(duration)
@@ -154,10 +154,11 @@ class WholeBudget(Budget):
         self._duration -= used
         if trainer.world_size > 1:
             raise LanternError(f"+time=all is for one process, not for {trainer.world_size}; leave it out")
+        if self.time_remaining() <= 0:  # the last validation may end late, a training without steps may not
+            self._duration, self._kept_s = self._duration + self._kept_s, 0.0
         if self.time_remaining() <= 0:
             raise LanternError(
-                f"tables and a validation take all of trainer.max_time, {used + self._kept_s:.0f} s; the tables are "
-                "stored now: start again, or give more"
+                f"tables take all of trainer.max_time, {used:.0f} s; they are stored now: start again, or give more"
             )
 
     def on_validation_batch_start(self, trainer: pl.Trainer, *others: object) -> None:
@@ -174,3 +175,9 @@ class WholeBudget(Budget):
 def seconds_of(duration: str | None) -> float | None:
     """duration: as trainer.max_time."""
     return Timer(duration).time_remaining()
+
+
+def share_s(max_time: str | None, share: float | None, since: float) -> float:
+    """Seconds from now to the end of a share of max_time that began at `since`, as monotonic(); inf without one."""
+    whole_s = seconds_of(max_time)
+    return max(0.0, since + share * whole_s - time.monotonic()) if share and whole_s else math.inf

@@ -14,7 +14,7 @@ import torch
 from datasets import Dataset, Features, Value
 from torch import Tensor
 
-from lantern.data.cached_table import Budget, EnoughError, cache_key, cached_rows
+from lantern.data.cached_table import Budget, TimeShare, cache_key, cached_rows
 from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
 from lantern.identity import target_hashes, tensor_hash
@@ -22,13 +22,13 @@ from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
 from lantern.runtime.progress_line import duration
 from lantern.training.drafter.recipe import Layers
 from lantern.training.drafter.teacher_forcing import target_features
-from lantern.training.run.budget import seconds_of
+from lantern.training.run.budget import seconds_of, share_s
+from lantern.training.tables.tokens import LEAST
 from lantern.types import AnyText, PromptReader
 
 FEATURE_BATCH, ENCODE_BATCH = 16, 32  # images, captions
 CAPTIONS_PER_SHARD = 512  # at most so many are encoded again after a killed run
 SHARD_BYTES = 2**25  # of images' features, which are in memory while they are made
-LEAST = 128  # images that are always made, whatever their time
 IMAGE_COLUMNS = Features({"features": Value("large_binary"), "dtype": Value("string"), "caption": Value("string")})
 CAPTION_COLUMNS = Features({"features": Value("binary"), "visible": Value("binary"), "caption": Value("string")})
 log = logging.getLogger(__name__)
@@ -59,23 +59,18 @@ class FeatureSplit(Sequence):
         return [known[item] for item, _ in self.places]
 
 
-class FeatureTime:
-    """Logs, after two batches, how long the features of `count` images will take. If a share of max_time is set, no new
-    shard is begun once it is used up."""
+class FeatureTime(TimeShare):
+    """Logs, after two batches, how long the features of `count` images will take."""
 
     def __init__(self, count: int, shard: int, max_time: str | None, share: float | None, since: float) -> None:
         """since: when the command's time began, as monotonic()."""
-        self.count, self.shard, self.max_s = count, shard, seconds_of(max_time)
-        self.limit_s = max(0.0, since + share * self.max_s - monotonic()) if share and self.max_s else inf
-        self._asked: list[float] = []  # when
+        self.count, self.max_s = count, seconds_of(max_time)
+        super().__init__(shard, LEAST, share_s(max_time, share, since))
 
     def check(self, done: int) -> None:
-        """Called before every batch. done: images that have features. Raises EnoughError if the share is used up."""
-        self._asked.append(monotonic())
+        super().check(done)
         if len(self._asked) == 3:
             self._tell((self._asked[2] - self._asked[1]) / FEATURE_BATCH, self.count - done)
-        if done >= LEAST and done % self.shard == 0 and self._asked[-1] - self._asked[0] >= self.limit_s:
-            raise EnoughError
 
     def _tell(self, each: float, left: int) -> None:
         needed_s = min(each * left, self.limit_s)

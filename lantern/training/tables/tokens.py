@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from random import Random
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from datasets import Sequence as Column
 from torch import Tensor, nn
 
 from lantern.acceptance.exact import Exact
-from lantern.data.cached_table import Budget, cache_key, cached_rows, expand_home
+from lantern.data.cached_table import Budget, TimeShare, cache_key, cached_rows, expand_home
 from lantern.data.splits import IndexedSplit, Split, Splits, UnusableImageError, report_skipped
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
@@ -27,11 +29,13 @@ from lantern.pipeline import Pipeline
 from lantern.runtime.memory import check_memory
 from lantern.sampling import Sampling
 from lantern.training.data_module import spaced
+from lantern.training.run.budget import share_s
 from lantern.types import Target
 from lantern.verification import SharedNoise
 
 ENCODE_BATCH = 32
 ENCODED_PER_SHARD, SAMPLED_PER_SHARD = 256, 128  # at most so many are computed again after a killed run
+LEAST, FEW = 128, 8  # training images made whatever their time; samples drawn at once where time is short
 MAX_CODES = 2**16  # of a uint16 column
 CAPTION_BYTES = 400  # of a long caption, for estimates
 MIN_DOWNSAMPLING = 8  # of all supported image tokenizers, for estimates
@@ -182,10 +186,12 @@ class TargetSamples:
 
     def __init__(
         self, target: Target, captions: Splits, sampling: Sampling, cache_dir: str, seed: int, batch_size: int,
-        num_images: int | None = None, budget_gib: float = 20.0,
+        num_images: int | None = None, budget_gib: float = 20.0, max_time: str | None = None,
+        share: float | None = None,
     ) -> None:  # fmt: skip
         """num_images: images per split, for evenly spaced captions, or cycling through them if there are fewer; None:
-        one image per caption."""
+        one image per caption; share: part of max_time for as many of them as fit, in random order, a few at once."""
+        self._made_at, self.max_time, self.share = monotonic(), max_time, share
         check_codes(target.vocab_size, "target")
         self.pipeline = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), sampling)
         self.captions, self.cache_dir, self.seed, self.batch_size = captions, Path(cache_dir), seed, batch_size
@@ -198,27 +204,31 @@ class TargetSamples:
                 raise LanternError(f"{_place(name)}.{setting}={value} is out of range; give 1 at least")
         known, target = list(self.captions.split(name).captions), self.pipeline.target
         captions = _spread(known, len(known) if self.num_images is None else self.num_images)
-        made_by = (
-            *target_hashes(target),
-            target.reading_hash(captions[0]),
-            list(target.grid),
-            str(target.embed_weight.dtype),
+        if self.share:
+            captions = Random(0).sample(captions, len(captions))
+        shard = FEW if self.share else SAMPLED_PER_SHARD
+        made_by = *target_hashes(target), target.reading_hash(captions[0]), list(target.grid)
+        key = cache_key(
+            *made_by, str(target.embed_weight.dtype), asdict(self.pipeline.sampling), captions, self.seed, name
         )
-        key = cache_key(*made_by, asdict(self.pipeline.sampling), captions, self.seed, name)
 
         size = len(captions) * (2 * target.num_tokens + CAPTION_BYTES)
         budget = Budget(f"{len(captions):,} {name} samples", size, self.budget_gib, f"{_place(name)}.budget_gib")
+        left_s = share_s(self.max_time, self.share, self._made_at)
+        limit = TimeShare(shard, LEAST if name == "train" else FEW, left_s)
         rows = cached_rows(
-            self.cache_dir / f"samples-{name}-{key}", partial(self._rows, name, captions), range(len(captions)),
-            COLUMNS["tokens"], 1, SAMPLED_PER_SHARD, self.batch_size, budget,
+            self.cache_dir / f"samples-{name}-{key}", partial(self._rows, name, captions, limit), range(len(captions)),
+            COLUMNS["tokens"], 1, shard, min(self.batch_size, shard), budget,
         )  # fmt: skip
         target.release()  # training may need the cache's memory
-        return TableSplit(rows, "tokens", _read_tokens, key, self._seeds(name, captions, range(len(captions))))
+        fingerprint = key if len(rows) == len(captions) else cache_key(key, len(rows))
+        return TableSplit(rows, "tokens", _read_tokens, fingerprint, self._seeds(name, captions, range(len(rows))))
 
     def _seeds(self, name: str, captions: list[str], indices: Sequence[int]) -> list[int]:
         return [image_seed(self.seed, f"{name} {captions[i]}", i) for i in indices]
 
-    def _rows(self, name: str, captions: list[str], indices: Sequence[int]) -> Iterator[dict[str, Any]]:
+    def _rows(self, name: str, captions: list[str], limit: TimeShare, indices: Sequence[int]) -> Iterator[dict]:
+        limit.check(indices[0])
         prompts = [captions[i] for i in indices]
         check_memory(self.pipeline.target, self.pipeline.drafter.num_nodes, len(prompts), f"{_place(name)}.batch_size")
         seeds = self._seeds(name, captions, indices)

@@ -1,10 +1,13 @@
+import time
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from support.tiny_tasks import ARCHITECTURE, CODES, VOCABULARY, MemorySplits, Pictures, drafter_task
 
+from lantern.data import cached_table
 from lantern.errors import LanternError
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
@@ -12,9 +15,10 @@ from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import load_tokenizer
 from lantern.noise import gumbel_argmax
 from lantern.sampling import Sampling
-from lantern.training.tables import features
+from lantern.training.tables import features, tokens
 from lantern.training.tables.features import FeatureSplit, FeatureTable
-from lantern.training.tables.tokens import LatentTable, TargetSamples, TokenTable
+from lantern.training.tables.tokens import LatentTable, TableSplit, TargetSamples, TokenTable
+from lantern.types import Generation
 
 
 def test_a_token_table_holds_the_tokenizers_tokens_and_reads_images_once(weights, tmp_path):
@@ -119,34 +123,65 @@ class SlowCores:
             return honest(*given)
 
         monkeypatch.setattr(features, "target_features", slow)
-        monkeypatch.setattr(features, "monotonic", lambda: self.now)
         monkeypatch.setattr(features, "SHARD_BYTES", 1)  # a batch each
+        for module in (features, tokens, cached_table, time):
+            monkeypatch.setattr(module, "monotonic", lambda: self.now)
 
 
-def test_features_take_their_share_of_the_time_on_slow_cores_and_the_next_run_adds_to_them(
+def test_features_take_their_share_of_the_time_on_slow_cores_and_the_next_run_goes_to_steps(
     target, tmp_path, monkeypatch, caplog
 ):
     """Catches features of all images, minutes beyond the time of the whole command, images of one class alone, features
-    of another item, a run that makes stored ones again, and too few of them to train on."""
+    of another item, a second start that makes more, or stored ones again, and too few of them to train on."""
     caplog.set_level("INFO")
-    tokens, clock = MemorySplits(400), SlowCores(monkeypatch, 10, 10)
-    tokens.captions.sort()
+    splits, clock = MemorySplits(400), SlowCores(monkeypatch, 10, 10)
+    splits.captions.sort()
 
     def limited(max_time: str = "00:00:04:00") -> FeatureSplit:
-        return FeatureTable(tokens, target, str(tmp_path / "part"), 1, None, max_time, 0.5).split("train")
+        return FeatureTable(splits, target, str(tmp_path / "part"), 1, None, max_time, 0.5).split("train")
 
     part = limited()
     assert (len(part), clock.now) == (12 * 16, 120)
     assert 60 < sum(caption == "wood" for caption in part.captions) < 132
     assert "4:00" in caplog.text
-    whole = FeatureTable(tokens, target, str(tmp_path / "whole"), 1).split("train")
-    assert whole.captions == tokens.captions
+    whole = FeatureTable(splits, target, str(tmp_path / "whole"), 1).split("train")
+    assert whole.captions == splits.captions
     wanted = {tuple(item["tokens"].tolist()): item for item in whole}
     for item, caption in zip(part, part.captions, strict=True):
         assert torch.equal(item["features"], wanted[tuple(item["tokens"].tolist())]["features"])
         assert item["caption"] == caption
-    assert (len(limited()), len(limited()), len(limited())) == (384, 400, 400)
-    assert len(FeatureTable(tokens, target, str(tmp_path / "new"), 1, None, "00:00:00:02", 0.5).split("train")) == 128
+    clock.now = 0.0
+    assert (len(limited()), clock.now) == (12 * 16, 0)
+    assert len(FeatureTable(splits, target, str(tmp_path / "new"), 1, None, "00:00:00:02", 0.5).split("train")) == 128
+
+
+def test_samples_take_their_share_of_the_time_and_the_next_run_draws_no_more(target, tmp_path, monkeypatch):
+    """Catches two minutes of drawing before a training of five, images of one class alone, validation on other images
+    at the next start, and features of other images under the same key."""
+    splits, clock = MemorySplits(64), SlowCores(monkeypatch, 0, 0)
+    splits.captions.sort()
+
+    def drawn(max_time: str, share: float | None = 0.5) -> TableSplit:
+        samples = TargetSamples(target, splits, Sampling(), str(tmp_path), 0, 32, None, 1, max_time, share)
+        monkeypatch.setattr(clock, "now", 0.0)
+        generate = samples.pipeline.generate
+
+        def slow(prompts: list[str], *given: object, **named: object) -> Generation:
+            clock.now += len(prompts)
+            return generate(prompts, *given, **named)
+
+        samples.pipeline = SimpleNamespace(
+            target=target, drafter=samples.pipeline.drafter, sampling=Sampling(), generate=slow
+        )
+        return samples.split("validation")
+
+    part = drawn("00:00:00:40")
+    assert (len(part), clock.now) == (24, 24)
+    assert len(set(part.captions)) == 2
+    again = drawn("00:00:10:00")
+    assert (len(again), clock.now, again.fingerprint) == (24, 0, part.fingerprint)
+    assert torch.equal(again[23]["tokens"], part[23]["tokens"])
+    assert len(drawn("00:00:00:40", None)) == 64
 
 
 def test_the_first_features_tell_what_the_whole_command_will_take(target, tmp_path, monkeypatch, caplog):
