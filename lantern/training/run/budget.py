@@ -172,12 +172,7 @@ class WholeBudget(Budget):
         self._kept_s = max(seconds, self._kept_s)
 
 
-def seconds_of(duration: str | None) -> float | None:
-    """duration: as trainer.max_time."""
-    return Timer(duration).time_remaining()
-
-
 def share_s(max_time: str | None, share: float | None, since: float) -> float:
     """Seconds from now to the end of a share of max_time that began at `since`, as monotonic(); inf without one."""
-    whole_s = seconds_of(max_time)
+    whole_s = Timer(max_time).time_remaining()
     return max(0.0, since + share * whole_s - time.monotonic()) if share and whole_s else math.inf

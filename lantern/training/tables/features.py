@@ -1,10 +1,8 @@
 """Features computed once and then read from disk at each step. FeatureTable: the frozen target's features of images,
 worth the disk space if one target is distilled many times. CaptionTable: the text encoder's features of captions."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
-from math import inf
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -19,10 +17,9 @@ from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
 from lantern.identity import target_hashes, tensor_hash
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
-from lantern.runtime.progress_line import duration
 from lantern.training.drafter.recipe import Layers
 from lantern.training.drafter.teacher_forcing import target_features
-from lantern.training.run.budget import seconds_of, share_s
+from lantern.training.run.budget import share_s
 from lantern.training.tables.tokens import LEAST
 from lantern.types import AnyText, PromptReader
 
@@ -31,7 +28,6 @@ CAPTIONS_PER_SHARD = 512  # at most so many are encoded again after a killed run
 SHARD_BYTES = 2**25  # of images' features, which are in memory while they are made
 IMAGE_COLUMNS = Features({"features": Value("large_binary"), "dtype": Value("string"), "caption": Value("string")})
 CAPTION_COLUMNS = Features({"features": Value("binary"), "visible": Value("binary"), "caption": Value("string")})
-log = logging.getLogger(__name__)
 
 
 class FeatureSplit(Sequence):
@@ -57,29 +53,6 @@ class FeatureSplit(Sequence):
     def captions(self) -> list[str]:
         known = self.items.captions
         return [known[item] for item, _ in self.places]
-
-
-class FeatureTime(TimeShare):
-    """Logs, after two batches, how long the features of `count` images will take."""
-
-    def __init__(self, count: int, shard: int, max_time: str | None, share: float | None, since: float) -> None:
-        """since: when the command's time began, as monotonic()."""
-        self.count, self.max_s = count, seconds_of(max_time)
-        super().__init__(shard, LEAST, share_s(max_time, share, since))
-
-    def check(self, done: int) -> None:
-        super().check(done)
-        if len(self._asked) == 3:
-            self._tell((self._asked[2] - self._asked[1]) / FEATURE_BATCH, self.count - done)
-
-    def _tell(self, each: float, left: int) -> None:
-        needed_s = min(each * left, self.limit_s)
-        words = "" if needed_s < self.limit_s else ", for as many as fit"
-        if self.limit_s < inf:
-            words += f"; with all else {duration(self.max_s)}"
-        elif self.max_s:
-            words += f"; with the training {duration(needed_s + self.max_s)}, and a last validation"
-        log.info("features of %s images at %.2g s: %s%s", f"{left:,}", each, duration(needed_s), words)
 
 
 class FeatureTable:
@@ -113,17 +86,17 @@ class FeatureTable:
         )  # fmt: skip
         shard = FEATURE_BATCH * max(1, SHARD_BYTES // (FEATURE_BATCH * size))
         order = Random(0).sample(range(len(items)), len(items))
-        time = FeatureTime(len(items), shard, self.max_time, self.share, self._made_at)
+        limit = TimeShare(shard, LEAST, share_s(self.max_time, self.share, self._made_at))
         rows = cached_rows(
-            self.cache_dir / f"features-{name}-{key}", partial(self._rows, items, order, time), range(len(items)),
+            self.cache_dir / f"features-{name}-{key}", partial(self._rows, items, order, limit), range(len(items)),
             IMAGE_COLUMNS, 1, shard, FEATURE_BATCH, budget,
         )  # fmt: skip
         return FeatureSplit(items, rows, order, shape, key)
 
     def _rows(
-        self, items: Split, order: Sequence[int], time: FeatureTime, places: Sequence[int]
+        self, items: Split, order: Sequence[int], limit: TimeShare, places: Sequence[int]
     ) -> Iterator[dict[str, Any]]:
-        time.check(places[0])
+        limit.check(places[0])
         chosen = [items[order[place]] for place in places]
         tokens = torch.stack([item["tokens"] for item in chosen]).to(self.target.codebook.device)
         captions = [item["caption"] for item in chosen]

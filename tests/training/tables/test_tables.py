@@ -1,6 +1,5 @@
 import time
 from contextlib import nullcontext
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import load_tokenizer
 from lantern.noise import gumbel_argmax
+from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
 from lantern.training.tables import features, tokens
 from lantern.training.tables.features import FeatureSplit, FeatureTable
@@ -129,11 +129,10 @@ class SlowCores:
 
 
 def test_features_take_their_share_of_the_time_on_slow_cores_and_the_next_run_goes_to_steps(
-    target, tmp_path, monkeypatch, caplog
+    target, tmp_path, monkeypatch
 ):
     """Catches features of all images, minutes beyond the time of the whole command, images of one class alone, features
     of another item, a second start that makes more, or stored ones again, and too few of them to train on."""
-    caplog.set_level("INFO")
     splits, clock = MemorySplits(400), SlowCores(monkeypatch, 10, 10)
     splits.captions.sort()
 
@@ -143,7 +142,6 @@ def test_features_take_their_share_of_the_time_on_slow_cores_and_the_next_run_go
     part = limited()
     assert (len(part), clock.now) == (12 * 16, 120)
     assert 60 < sum(caption == "wood" for caption in part.captions) < 132
-    assert "4:00" in caplog.text
     whole = FeatureTable(splits, target, str(tmp_path / "whole"), 1).split("train")
     assert whole.captions == splits.captions
     wanted = {tuple(item["tokens"].tolist()): item for item in whole}
@@ -161,20 +159,16 @@ def test_samples_take_their_share_of_the_time_and_the_next_run_draws_no_more(tar
     splits, clock = MemorySplits(64), SlowCores(monkeypatch, 0, 0)
     splits.captions.sort()
 
+    def slow(pipeline: Pipeline, prompts: list[str], *given: object, **named: object) -> Generation:
+        clock.now += len(prompts)
+        return generate(pipeline, prompts, *given, **named)
+
     def drawn(max_time: str, share: float | None = 0.5) -> TableSplit:
-        samples = TargetSamples(target, splits, Sampling(), str(tmp_path), 0, 32, None, 1, max_time, share)
-        monkeypatch.setattr(clock, "now", 0.0)
-        generate = samples.pipeline.generate
+        clock.now = 0.0
+        return TargetSamples(*given, None, 1, max_time, share).split("validation")
 
-        def slow(prompts: list[str], *given: object, **named: object) -> Generation:
-            clock.now += len(prompts)
-            return generate(prompts, *given, **named)
-
-        samples.pipeline = SimpleNamespace(
-            target=target, drafter=samples.pipeline.drafter, sampling=Sampling(), generate=slow
-        )
-        return samples.split("validation")
-
+    generate, given = Pipeline.generate, (target, splits, Sampling(), str(tmp_path), 0, 32)
+    monkeypatch.setattr(Pipeline, "generate", slow)
     part = drawn("00:00:00:40")
     assert (len(part), clock.now) == (24, 24)
     assert len(set(part.captions)) == 2
@@ -182,17 +176,6 @@ def test_samples_take_their_share_of_the_time_and_the_next_run_draws_no_more(tar
     assert (len(again), clock.now, again.fingerprint) == (24, 0, part.fingerprint)
     assert torch.equal(again[23]["tokens"], part[23]["tokens"])
     assert len(drawn("00:00:00:40", None)) == 64
-
-
-def test_the_first_features_tell_what_the_whole_command_will_take(target, tmp_path, monkeypatch, caplog):
-    """Catches a wait of minutes without a word, and an estimate by the first batch or without the training."""
-    caplog.set_level("INFO")
-    SlowCores(monkeypatch, 32, 99)  # 2 s an image
-    FeatureTable(MemorySplits(100), target, str(tmp_path), 1, None, "00:00:05:00").split("train")
-    (said,) = [record.getMessage() for record in caplog.records if record.name == features.__name__]
-    assert all(words in said for words in ("68 images", "2 s", "2:16", "7:16"))
-    FeatureTable(MemorySplits(100), target, str(tmp_path), 1, None, "00:00:05:00").split("train")
-    assert sum(record.name == features.__name__ for record in caplog.records) == 1  # nothing to wait for
 
 
 @pytest.mark.parametrize("share", [0, 1, -0.5])
