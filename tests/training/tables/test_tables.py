@@ -113,13 +113,13 @@ def test_targets_of_other_sizes_or_words_share_no_tables(target, tmp_path, sizes
 
 
 class SlowCores:
-    """A clock that goes on by `seconds` at each batch of features, at the first one by `first`."""
+    """A clock that goes on by ten seconds at each batch of features."""
 
-    def __init__(self, monkeypatch, seconds: float, first: float) -> None:
+    def __init__(self, monkeypatch) -> None:
         self.now, honest = 0.0, features.target_features
 
         def slow(*given: object) -> torch.Tensor:
-            self.now += seconds if self.now else first
+            self.now += 10
             return honest(*given)
 
         monkeypatch.setattr(features, "target_features", slow)
@@ -128,12 +128,10 @@ class SlowCores:
             monkeypatch.setattr(module, "monotonic", lambda: self.now)
 
 
-def test_features_take_their_share_of_the_time_on_slow_cores_and_the_next_run_goes_to_steps(
-    target, tmp_path, monkeypatch
-):
+def test_features_take_their_share_of_the_time_and_the_next_run_goes_to_steps(target, tmp_path, monkeypatch):
     """Catches features of all images, minutes beyond the time of the whole command, images of one class alone, features
     of another item, a second start that makes more, or stored ones again, and too few of them to train on."""
-    splits, clock = MemorySplits(400), SlowCores(monkeypatch, 10, 10)
+    splits, clock = MemorySplits(400), SlowCores(monkeypatch)
     splits.captions.sort()
 
     def limited(max_time: str = "00:00:04:00") -> FeatureSplit:
@@ -156,7 +154,7 @@ def test_features_take_their_share_of_the_time_on_slow_cores_and_the_next_run_go
 def test_samples_take_their_share_of_the_time_and_the_next_run_draws_no_more(target, tmp_path, monkeypatch):
     """Catches two minutes of drawing before a training of five, images of one class alone, validation on other images
     at the next start, and features of other images under the same key."""
-    splits, clock = MemorySplits(64), SlowCores(monkeypatch, 0, 0)
+    splits, clock = MemorySplits(64), SlowCores(monkeypatch)
     splits.captions.sort()
 
     def slow(pipeline: Pipeline, prompts: list[str], *given: object, **named: object) -> Generation:
