@@ -1,7 +1,6 @@
 """What a training shows and logs: the bar on a fake terminal and in a fake log, the clock of its steps, a loss that is
 not finite, and its W&B record, read back from the offline file."""
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,12 +41,6 @@ def train(task: Small, folder: Path, steps: int, *callbacks: pl.Callback) -> Non
     trainer.fit(task)
 
 
-def shown(folder: Path, stream: io.StringIO) -> str:
-    task = Small(lambda step: 2.5)
-    train(task, folder, 10, TrainingBar(stream, lambda: task.now))
-    return stream.getvalue()
-
-
 @pytest.mark.parametrize(("from_step", "steps", "stops"), [(0, 30, 1), (4, 30, 11), (14, 15, 15)])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_ends_the_training(value, from_step, steps, stops, tmp_path):
@@ -61,7 +54,9 @@ def test_a_terminal_shows_step_loss_and_time_left_and_a_line_what_the_steps_take
     """Catches a bar without the time left, one that stays behind the training, Lightning's own, and an estimate that
     counts steps that are done."""
     caplog.set_level("INFO")
-    said = shown(tmp_path, Terminal())
+    task, stream = Small(lambda step: 2.5), Terminal()
+    train(task, tmp_path, 10, TrainingBar(stream, lambda: task.now))
+    said = stream.getvalue()
     assert " 30 % |######              | training: step 3, loss 2.5, 2:20 left" in said
     assert said.rstrip(" ").endswith("\r")
     assert "it/s" not in capsys.readouterr().err

@@ -152,8 +152,7 @@ def test_features_take_their_share_of_the_time_and_the_next_run_goes_to_steps(ta
 
 
 def test_samples_take_their_share_of_the_time_and_the_next_run_draws_no_more(target, tmp_path, monkeypatch):
-    """Catches two minutes of drawing before a training of five, images of one class alone, validation on other images
-    at the next start, and features of other images under the same key."""
+    """Catches minutes of drawing before a training of five, images of one class, and others at the next start."""
     splits, clock = MemorySplits(64), SlowCores(monkeypatch)
     splits.captions.sort()
 
