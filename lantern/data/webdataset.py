@@ -11,6 +11,7 @@ from typing import Any
 
 from lantern.data.image_io import (
     SUFFIXES,
+    as_class,
     caption_in,
     caption_keys,
     is_hidden,
@@ -111,8 +112,9 @@ def _caption(
 ) -> tuple[str, str]:  # fmt: skip
     """The first caption among a sample's texts and records; without one, the first reason why."""
     first = sorted(texts, key=lambda text: text[0] != ".cls")  # .cls is among them only for a model of classes
-    found = [try_caption(partial(_read_caption, file, keys, *text), num_classes) for text in first]
-    return max(found, key=lambda pair: (pair[0] != "", pair[1] != ""), default=("", ""))
+    found = [try_caption(partial(_read_caption, file, keys, *text)) for text in first]
+    caption, problem = max(found, key=lambda pair: (pair[0] != "", pair[1] != ""), default=("", ""))
+    return (caption, problem) if problem else as_class(caption, num_classes)
 
 
 def _read_caption(file: str, keys: Sequence[str], suffix: str, span: Span) -> str:

@@ -109,10 +109,12 @@ def test_the_class_of_number_zero_has_a_caption(tmp_path):
 
 
 def test_whole_numbers_of_a_column_with_a_missing_value_are_classes(tmp_path):
-    """A table makes them 3.0. Catches a data set of classes of which every row is left out."""
+    """A table makes them 3.0. Catches a data set of classes of which every row is left out, also beside a text."""
     write_parquet(tmp_path / "a.parquet", [picture(30), picture(1)], [3.0, None])
     write_parquet(tmp_path / "b.parquet", [picture(40), picture(1)], [4.0, float("nan")])
-    write_shard(tmp_path / "a.tar", [("1.png", picture(30)), ("1.cls", b"3.0"), ("2.png", picture(1))])
+    write_shard(
+        tmp_path / "a.tar", [("1.png", picture(30)), ("1.cls", b"3.0"), ("1.txt", b"a dog"), ("2.png", picture(1))]
+    )
     for num_classes in (9, None):
         data = parquet(tmp_path, tmp_path, num_classes=num_classes)
         assert values_of(data.split("train")) == {"3": 30, "4": 40}
