@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
+from traceback import clear_frames
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
@@ -47,11 +48,22 @@ def in_one_sentence(task: Task) -> Task:
             return task(cfg)
         except Exception as error:
             known = user_error(error, cfg)
+            _forget_locals(error)
             if known is None:
                 raise
             raise CompactHydraException(f"error: {known}") from error
 
     return run
+
+
+def _forget_locals(error: BaseException | None) -> None:
+    """Of the frames that have ended: Hydra keeps the exceptions of a sweep, whose next point may need the memory of the
+    model that they hold."""
+    seen = set()  # two errors may name each other as their cause
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def without_hints(command: Command) -> Command:

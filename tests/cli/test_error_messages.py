@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from weakref import ref
 
 import pytest
 from hydra._internal import utils as hydra_utils
@@ -21,12 +22,24 @@ from lantern.errors import LanternError
 @pytest.mark.parametrize(("error", "kind"), [
     (LanternError("too many"), CompactHydraException), (ZeroDivisionError("too many"), ZeroDivisionError),
 ])  # fmt: skip
-def test_an_exception_is_a_sentence_where_it_can_be(error, kind):
-    def task(cfg):
-        raise error
+def test_an_exception_is_a_sentence_where_it_can_be_and_holds_no_model(error, kind):
+    """Catches the model of a failed point in memory until the sweep ends, as long as Hydra keeps the exception."""
+    held = []
 
-    with pytest.raises(kind, match="too many"):
+    class Model: ...
+
+    def task(cfg):
+        model = Model()
+        held.append(ref(model))
+        try:
+            raise KeyError
+        except KeyError:
+            raise error from None
+
+    with pytest.raises(kind, match="too many") as kept:
         in_one_sentence(task)(OmegaConf.create())
+    assert kept.value is not None
+    assert held[0]() is None
 
 
 @pytest.mark.parametrize(("name", "sentence"), [
