@@ -151,7 +151,7 @@ def _module_of(target: str) -> list[tuple[str, Path]]:
     for count in range(len(names) - 1, 0, -1):
         try:
             spec = importlib.util.find_spec(".".join(names[:count]))
-        except Exception:
+        except Exception:  # of a parent package, which is imported; instantiate tells of it
             continue
         if spec and spec.origin and spec.origin.endswith(".py"):
             path = Path(spec.origin).resolve()

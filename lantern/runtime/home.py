@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -96,6 +97,7 @@ def quoted(text: str) -> str:
     return '"' + re.sub(r'(\\*)("|$)', lambda found: 2 * found[1] + ('\\"' if found[2] else ""), text) + '"'
 
 
+@lru_cache
 def _is_text(key: str) -> bool:
     """Whether a yaml has a text as the default of this setting; one that is only a reference may be a number."""
     group, *rest = key.split(".")
