@@ -84,7 +84,7 @@ OTHERS = [
     ("evaluate.py", "dry_run=true prompts=['${x}']", "error: Interpolation key 'x' not found"),
     ("evaluate.py", "tree.lenght=3", "error: tree.lenght is unknown to tree, which takes name, paths"),
     ("train.py", "+batch_size=16", "error: +batch_size=16 adds a setting that nothing reads; see train.py --help"),
-    ("train.py", "drafter.checkpoint=3", "error: drafter.checkpoint=3 says what evaluate.py drafts with;"),
+    ("train.py", "drafter.checkpoint=head", "error: drafter.checkpoint=head says what evaluate.py drafts with;"),
     ("export.py", "to=none drafter=jacobi", "error: drafter=jacobi has no weights to export; use drafter=eagle "),
     ("export.py", "to=", "error: to= names no folder; give the one to write to"),
 ]
