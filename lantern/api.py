@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from lantern.cli.composing import built, composed
 from lantern.cli.error_messages import sentence, user_error
-from lantern.cli.settings import check_settings, group_of, key_of, warn_unused_tree
+from lantern.cli.settings import check_settings, group_of, key_of
 from lantern.data.prompts import Batch, check_text, load_prompts
 from lantern.errors import LanternError, check_batch_size, check_whole, first_line
 from lantern.evaluation.contender import decode_images
@@ -28,7 +28,7 @@ from lantern.pipeline import DrafterOverrides, Pipeline, bind_missing, check_ski
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.home import CONFIG_FOLDER, as_typed, override
 from lantern.streaming import Progress, stream
-from lantern.tuning.auto import AutoTree, resolve_tree
+from lantern.tuning.auto import AutoTree, resolve_tree, warn_unused_tree
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification, reader_of
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ class Model:
                 shape = shape.at(batch_size)
             chosen = [] if tree is None else [f"tree={named.get('tree', type(tree).__name__)}"]
             chosen += [setting for setting in settings if group_of(setting) == "tree"]
-            warn_unused_tree(chosen, shape, parts["drafter"])
             joined = pipelines(self.target, **parts, name=self.name, compile=config.compile)
+            warn_unused_tree(chosen, shape, joined)
             pipeline = joined(resolve_tree(shape, joined))
             check_skip(pipeline)
             return pipeline

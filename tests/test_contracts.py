@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.evaluations import evaluation
 from support.toy import tiny_eagle, tiny_target
 from torch import Tensor
 
@@ -20,8 +21,6 @@ from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
 from lantern.engine.graphs import EagerPasses
 from lantern.errors import LanternError
-from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Plan
 from lantern.evaluation.rows import is_baseline
 from lantern.laws.tables import TableDrafter
 from lantern.metrics.visits import RecordingDrafter
@@ -211,8 +210,7 @@ def test_drafters_state_all_that_generic_code_reads(name):
 def test_a_stub_target_is_evaluated_to_a_row(tmp_path):
     """Catches an evaluation that needs more of a target, drafter or pipeline than their contracts state."""
     pipeline = on_stub(WINDOWS["jacobi"])(STATIC)
-    evaluation = Evaluation(Plan(PROMPTS, 2, 4, 3, folder=tmp_path))
-    plain, method = (measured.row for measured in evaluation.run(pipeline))
+    plain, method = (measured.row for measured in evaluation(tmp_path, PROMPTS, 2, 4, 3).run(pipeline))
     assert (plain["drafter"], method["drafter"], method["tree"]) == ("none", "jacobi", "window_4")
     assert not method["lossless"]  # nobody has compared its passes
     assert method["law"].startswith("no certificate for test_contracts.StubTarget")

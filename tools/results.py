@@ -19,8 +19,8 @@ from omegaconf import OmegaConf
 from lantern.cli.composing import composed
 from lantern.data.prompts import load_prompts
 from lantern.errors import LanternError
-from lantern.evaluation.records import FINISHED
 from lantern.evaluation.rows import SUMMARY, WARNING_BREAK, Row, append_rows, read_rows
+from lantern.evaluation.run_folder import FINISHED
 from lantern.figures import FIGURES, figures, glossary, keys_of
 from lantern.identity import DECODING, PACKAGE, bytes_hash, code_of, digest
 from lantern.models.checkpoints import local_hashes

@@ -8,7 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from lantern.cli.run_setting import plan_of
+from lantern.cli.run_setting import request_of
 from lantern.runtime.hardware import is_bf16_fast, resolve_device
 from lantern.runtime.memory import Estimate, available_memory
 from lantern.tuning.auto import AutoTree
@@ -18,14 +18,14 @@ AUTO_NODES = 64  # of the largest tree or window that tree=auto decodes with
 
 
 def print_estimate(cfg: DictConfig) -> None:
-    plan, device = plan_of(cfg), resolve_device(cfg.device)
+    request, device = request_of(cfg), resolve_device(cfg.device)
     num_nodes = largest_tree(instantiate(cfg.drafter), instantiate(cfg.tree))
     if cfg.dtype in ("auto", "int8"):
         dtype = "bfloat16" if is_bf16_fast(device) else "float32"
         cfg.dtype = dtype if cfg.dtype == "auto" else f"int8:{dtype}"
     cfg.device = "meta"
     target = instantiate(cfg.model).configured(cfg.sampling.cfg_scale)
-    found, batch = Estimate.of(target, num_nodes, plan.images_at_once), f"B = {plan.images_at_once}"
+    found, batch = Estimate.of(target, num_nodes, request.images_at_once), f"B = {request.images_at_once}"
     rows = {
         "weights": found.weights,
         f"keys and values, {batch}": found.caches,

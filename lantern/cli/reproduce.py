@@ -14,8 +14,8 @@ from lantern.cli.composing import composed
 from lantern.cli.settings import groups_of
 from lantern.data.prompts import BENCHMARKS
 from lantern.errors import LanternError
-from lantern.evaluation.records import FINISHED
 from lantern.evaluation.rows import Row, is_baseline, read_summary, setting_id
+from lantern.evaluation.run_folder import FINISHED
 from lantern.runtime.files import is_file, read_object
 from lantern.runtime.home import CONFIG_FOLDER, HOME
 

@@ -1,6 +1,5 @@
 """The settings of a command: what --help prints of them, and those that are refused because nothing would read them."""
 
-import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import fill
@@ -10,7 +9,6 @@ from omegaconf import DictConfig, OmegaConf
 from lantern.errors import LanternError, is_number
 from lantern.runtime.home import CONFIG_FOLDER
 
-log = logging.getLogger(__name__)
 REPLACED, WITH_PLUS = "Groups with a default, as group=option:", "Groups to add, as +group=option:"
 GROUP = re.compile(
     r"  (?:- (?:optional )?(?=[^#]*#)|# (\+?))(\w+):(?:[^#]*#)? (.+)"
@@ -102,17 +100,6 @@ def for_the_points_that_have_them(arguments: Sequence[str]) -> list[str]:
         for key, _, value in [given.partition("=")]
     ]
     return [*found, *(["hydra/sweeper=grids"] if found != [*arguments] else [])]
-
-
-def warn_unused_tree(given: Sequence[str], tree: object, drafter: object) -> None:
-    """Warns of the given settings of a tree if the drafter, complete or a partial, grows none, such as a window: they
-    change nothing, and a sweep over them measures one setting several times."""
-    from lantern.pipeline import DrafterOverrides, missing_arguments
-    from lantern.tuning.auto import AutoTree
-
-    sets_window = isinstance(tree, AutoTree | DrafterOverrides)
-    if given and not sets_window and "tree" not in missing_arguments(drafter):
-        log.warning("%s changes nothing: this drafter grows no tree; its shape is set by drafter.…", ", ".join(given))
 
 
 def key_of(override: str) -> str:

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from lantern.data.image_sets import Images
 from lantern.data.prompts import Batch
-from lantern.evaluation.plan import Plan
 from lantern.evaluation.progress import EvaluationBar, Kind
 from lantern.evaluation.records import RECORDS, Name, lines_of, name_of, read_records, timings_before, unpack
-from lantern.evaluation.rows import Row, append_rows, is_baseline, run_name, setting_id
+from lantern.evaluation.request import Request
+from lantern.evaluation.rows import Row, RowIdentity, append_rows, is_baseline, run_name, setting_id
+from lantern.evaluation.run_folder import RunFolder
 from lantern.identity import decoding_hashes, image_key
 from lantern.pipeline import Pipeline
 from lantern.runtime.cores import CpuContention
@@ -44,31 +45,35 @@ class Contender:
     """A pipeline with the records of its images in two parts: "speed", timed one by one, and "images", made in batches.
     Equal keys of a part mean equal tokens. Images of plain decoding are shared by the points of a sweep."""
 
-    def __init__(self, pipeline: Pipeline, method: Pipeline, plan: Plan, bar: EvaluationBar | None = None) -> None:
+    def __init__(
+        self, pipeline: Pipeline, method: Pipeline, request: Request, run: RunFolder, identity: RowIdentity,
+        bar: EvaluationBar | None = None,
+    ) -> None:  # fmt: skip
         """method: the pipeline that is evaluated, on either side."""
-        self.pipeline, self.plan, self.bar = pipeline, plan, bar
-        described, fingerprint = dict(pipeline.describe()), plan.plain_fingerprint
+        self.pipeline, self.request, self.run, self.bar = pipeline, request, run, bar
+        described, fingerprint = dict(pipeline.describe()), identity.plain_fingerprint
         if not is_baseline(described):
-            described, fingerprint = described | dict(plan.settings), plan.fingerprint
-        self.row_keys: Row = described | {"seed": plan.seed, "batch_size": plan.batch_size, **plan.protocol}
-        self.row_keys |= {"num_images": plan.num_images, "fingerprint": fingerprint}
+            described, fingerprint = described | dict(identity.settings), identity.fingerprint
+        self.row_keys: Row = described | {"seed": request.seed, "batch_size": request.batch_size, **identity.protocol}
+        self.row_keys |= {"num_images": request.num_images, "fingerprint": fingerprint}
         self.row_keys["compile"] = pipeline.target.compiles
         is_method = pipeline is method
-        self.notes = plan.notes if is_method else {}
+        self.notes = identity.notes if is_method else {}
 
         target, weight = pipeline.target, pipeline.target.embed_weight
         weights = *decoding_hashes(target).values(), str(weight.dtype), weight.device.type, target.compiles
-        decoding = (described, weights, plan.seed, fingerprint)
-        machine = plan.protocol.get("device"), torch.get_num_threads()  # a requeued job may go on elsewhere
+        decoding = (described, weights, request.seed, fingerprint)
+        machine = identity.protocol.get("device"), torch.get_num_threads()  # a requeued job may go on elsewhere
         self.keys = {
-            "speed": image_key("speed", decoding, method.describe(), plan.fingerprint, *machine),
-            "images": image_key("images", decoding, plan.batch_size),
+            "speed": image_key("speed", decoding, method.describe(), identity.fingerprint, *machine),
+            "images": image_key("images", decoding, request.batch_size),
         }
-        self._is_shared = not is_method and not plan.is_sharded
-        home = plan.baselines / self.keys["images"] if self._is_shared else plan.folder
-        self.folder = plan.folder / "images" if is_method else home  # of the pictures
-        self._files = {"speed": plan.folder / RECORDS, "images": home / RECORDS}
-        names = zip(plan.batch.prompts, plan.batch.copies, plan.batch.file_names, strict=True)
+        self._is_shared = not is_method and not request.is_sharded
+        home = run.baselines / self.keys["images"] if self._is_shared else run.path
+        self.folder = run.path / "images" if is_method else home  # of the pictures
+        self._files = {"speed": run.path / RECORDS, "images": home / RECORDS}
+        batch = request.batch
+        names = zip(batch.prompts, batch.copies, batch.file_names, strict=True)
         self._pictures = {(prompt, copy): self.folder / name for prompt, copy, name in names}
         self._lines: dict[Name, Row] = {}
         self._tokens: dict[Name, Tensor] = {}  # of the images made in this process
@@ -76,7 +81,7 @@ class Contender:
 
     def read(self, part: str) -> None:
         """Reads the recorded lines of a part. Of several lines of an image the one timed last counts."""
-        files = dict.fromkeys([*self.plan.known, self._files[part]])
+        files = dict.fromkeys([*self.run.known, self._files[part]])
         lines = [line for file in files if file.is_file() for line in read_records(file)]
         lines = sorted((line for line in lines if line.get("key") == self.keys[part]), key=timings_before)
         # a line may come from a setting that differs only in its number of images
@@ -129,19 +134,16 @@ class Contender:
         have made them meanwhile."""
         with self._lock_images():
             self.read("images")
-            for group in groups_of(batch, self.plan.batch_size):
+            for group in groups_of(batch, self.request.batch_size):
                 if made := self.make_group(group):
                     yield made
-
-    def has_made(self, group: Batch) -> bool:
-        return all(self.find("images", *image) for image in zip(group.prompts, group.copies, strict=True))
 
     def make_group(self, group: Batch) -> Made | None:
         """Makes a group of images unless all of them are on record. An incomplete group is made again as a whole, since
         in low precision an image's rounding depends on its batch."""
         made = None
-        if not self.has_made(group):
-            generation = self.pipeline.generate(group.prompts, group.seeds, self.plan.batch_size)
+        if len(self.lines("images", group)) < len(group.prompts):
+            generation = self.pipeline.generate(group.prompts, group.seeds, self.request.batch_size)
             self._add(lines_of(generation, "images", list(zip(*group, strict=True))), generation.tokens)
             made = Made(group.prompts, generation)
         if self.bar:

@@ -8,9 +8,10 @@ from lantern.data.image_sets import Images
 from lantern.data.prompts import Batch
 from lantern.evaluation import speed
 from lantern.evaluation.contender import Contender, Made, images_of, retime, time_in_turn
-from lantern.evaluation.plan import Plan
 from lantern.evaluation.progress import EvaluationBar
-from lantern.evaluation.rows import WARNING_BREAK, Row, fixed_part, is_baseline
+from lantern.evaluation.request import Request
+from lantern.evaluation.rows import WARNING_BREAK, Row, RowIdentity, fixed_part, is_baseline
+from lantern.evaluation.run_folder import RunFolder
 from lantern.metrics.metric import LawMeasure, Metric
 from lantern.metrics.profile import Profile, RunningProfile
 from lantern.pipeline import Pipeline
@@ -31,9 +32,11 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Carries out a plan. The metrics judge images, `laws` the output law of a method."""
+    """Carries out a request. The metrics judge images, `laws` the output law of a method."""
 
-    plan: Plan
+    request: Request
+    run_folder: RunFolder
+    identity: RowIdentity
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     laws: LawMeasure | None = None
     bar: EvaluationBar | None = None
@@ -41,28 +44,29 @@ class Evaluation:
     def run(self, pipeline: Pipeline) -> list[Measurement]:
         """Measures plain AR decoding, then the pipeline; the pipeline alone if it is AR, or if nothing is measured. A
         shard measures nothing and returns an empty list."""
-        plan = self.plan
-        is_alone = is_baseline(pipeline.describe()) or not plan.measures
+        request = self.request
+        is_alone = is_baseline(pipeline.describe()) or not request.measures
         decoders = [pipeline] if is_alone else [pipeline.baseline(), pipeline]
-        sides = [Contender(one, pipeline, plan, self.bar) for one in decoders]
-        times_compiled = plan.compiled_baseline and plan.num_timed and not pipeline.target.compiles
-        compiled = [Contender(pipeline.compiled_baseline(), pipeline, plan, self.bar)] if times_compiled else []
-        own, own_timed = plan.share(plan.batch), plan.share(plan.timed)
+        times_compiled = request.compiled_baseline and request.num_timed and not pipeline.target.compiles
+        decoders += [pipeline.compiled_baseline()] if times_compiled else []
+        contenders = [Contender(one, pipeline, request, self.run_folder, self.identity, self.bar) for one in decoders]
+        sides, compiled = contenders[: 1 if is_alone else 2], contenders[1 if is_alone else 2 :]
+        own, own_timed = request.share(request.batch), request.share(request.timed)
         if self.bar:
-            for side in [*sides, *compiled]:
+            for side in contenders:
                 self.bar.expect(side.kind("speed"), len(own_timed.prompts))
-            for side in sides if plan.makes_batches else ():
+            for side in sides if request.makes_batches else ():
                 self.bar.expect(side.kind("images"), len(own.prompts))
-        if plan.is_sharded:
-            self._time([*sides, *compiled], own_timed)
-            for side in sides if plan.makes_batches else ():
+        if request.is_sharded:
+            self._time(contenders, own_timed)
+            for side in sides if request.makes_batches else ():
                 for _ in side.make(own):
                     pass
             return []
 
-        for metric in self._judges:
-            metric.prepare(plan.batch.prompts)
-        timed = self._time([*sides, *compiled], plan.timed)[: len(sides)]
+        for metric in self.metrics.values():
+            metric.prepare(request.batch.prompts)
+        timed = self._time(contenders, request.timed)[: len(sides)]
         measured: list[Measurement] = []
         for side, fresh in zip(sides, timed, strict=True):
             plain_images = measured[0].images if measured else None
@@ -71,27 +75,23 @@ class Evaluation:
 
     def _time(self, sides: Sequence[Contender], batch: Batch) -> list[list[Made]]:
         timed = time_in_turn(sides, batch)
-        retime(sides, batch, self.plan.max_retimed)
+        retime(sides, batch, self.request.max_retimed)
         return timed
-
-    @property
-    def _judges(self) -> Sequence[Metric]:
-        return list(self.metrics.values()) if self.plan.num_images else []
 
     def _measure(
         self, side: Contender, plain: Contender, compiled: Sequence[Contender], timed: Sequence[Made],
         plain_images: Images | None,
     ) -> Measurement:  # fmt: skip
         """timed: what this process has timed."""
-        plan, batch, pipeline = self.plan, self.plan.batch, side.pipeline
+        request, batch, pipeline = self.request, self.request.batch, side.pipeline
         profile = RunningProfile(pipeline)
         for made in timed:
             profile.add(*made)
-        if plan.makes_batches:
+        if request.makes_batches:
             for made in side.make(batch):
                 profile.add(*made)
-        lines = side.lines("speed", plan.timed) if plan.num_timed else []
-        batched = side.lines("images", batch) if plan.makes_batches else []
+        lines = side.lines("speed", request.timed) if request.num_timed else []
+        batched = side.lines("images", batch) if request.makes_batches else []
         tokens = side.tokens(batched or lines)
         images = images_of(pipeline.target, tokens)
 
@@ -99,31 +99,31 @@ class Evaluation:
         values: Row = {"tokens_per_step": speed.tokens_per_step(batched or lines, tokens.shape[1])}
         values |= speed.costs(lines or batched, pipeline.target.codebook.device)
         if lines:
-            values |= speed.speed(pipeline.target, lines, plain.lines("speed", plan.timed))
+            values |= speed.speed(pipeline.target, lines, plain.lines("speed", request.timed))
         for other in compiled:
-            values |= speed.over_compiled(lines, other.lines("speed", plan.timed))
+            values |= speed.over_compiled(lines, other.lines("speed", request.timed))
         if self.laws and side is not plain:
-            read = Batch.cycle(plan.prompts, getattr(self.laws, "num_images", len(batch.prompts)), plan.seed)
-            values |= self.laws.measure(pipeline, read.prompts, read.seeds, plan.images_at_once)
+            read = Batch.cycle(request.prompts, getattr(self.laws, "num_images", len(batch.prompts)), request.seed)
+            values |= self.laws.measure(pipeline, read.prompts, read.seeds, request.images_at_once)
         values["cuda_graphs"] = pipeline.target.passes.cuda_graphs
         values |= self._judge(images, plain_images)
         warnings = speed.speed_warnings(values)
-        warnings += [warning for metric in self._judges for warning in metric.warnings(batch.prompts)]
+        warnings += [warning for metric in self.metrics.values() for warning in metric.warnings(batch.prompts)]
         values["law"] = pipeline.guarantee.reason
         warnings += [pipeline.guarantee.reason] if pipeline.guarantee.is_open else []
         values["warnings"] = WARNING_BREAK.join(warnings) or None
         values = side.row_keys | values | dict(side.notes)
         row = fixed_part(values) | values
-        return Measurement(row, lines + batched, batch, images, side.folder, profile.profile(), plan.measures)
+        return Measurement(row, lines + batched, batch, images, side.folder, profile.profile(), request.measures)
 
     def _judge(self, images: Images, plain: Images | None) -> Row:
         """images, and plain decoding's if they are another side's -> the figures of all metrics."""
         values: Row = {}
-        prompts = self.plan.batch.prompts
-        for metric in self._judges:
+        prompts = self.request.batch.prompts
+        for metric in self.metrics.values():
             values |= metric(images, prompts)
             if plain is not None:
                 values |= metric.against(images, plain, prompts)
-        for metric in self._judges:
+        for metric in self.metrics.values():
             values |= metric.protocol(prompts)
         return values

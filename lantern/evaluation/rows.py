@@ -5,6 +5,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,17 @@ def run_name(row: Mapping[str, object]) -> str:
 def is_baseline(row: Mapping[str, object]) -> bool:
     """Whether a row, or a pipeline's description, is plain AR decoding."""
     return row.get("drafter") == NoDrafter.name
+
+
+@dataclass(frozen=True)
+class RowIdentity:
+    """What identifies the rows of a run, beside the keys that a pipeline describes itself by."""
+
+    fingerprint: str  # of the pipeline's whole configuration
+    plain_fingerprint: str  # of what plain decoding is built from
+    protocol: Mapping[str, object] = field(default_factory=dict)  # keys that all rows of a run share
+    settings: Mapping[str, object] = field(default_factory=dict)  # keys of the method's drafter and tree
+    notes: Mapping[str, object] = field(default_factory=dict)  # keys of the method's row: its preset, published figures
 
 
 def append_rows(path: str | Path, rows: Iterable[Mapping[str, object]]) -> None:

@@ -11,6 +11,7 @@ from lantern.errors import unwritable
 from lantern.evaluation.evaluate import Measurement
 from lantern.evaluation.records import copy_missing
 from lantern.evaluation.rows import SUMMARY, Row, append_rows, encode, is_baseline, setting_id
+from lantern.evaluation.run_folder import RunFolder
 from lantern.reporting.merge import add_point, merge_points, write_profiles
 from lantern.reporting.ranking import Budget
 from lantern.reporting.table import label_rows
@@ -33,26 +34,31 @@ def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> Non
 
 
 def publish(
-    folder: Path, sweep: Path | None, measurements: Sequence[Measurement], config: Mapping, tracker: Tracker,
-    budget: Budget,
-) -> None:  # fmt: skip
-    """Draws and prints the results of a single run, then tracks it in W&B: the method and its baseline. A point of a
-    sweep is listed and its method is tracked; the sweep's baseline and table follow at its end."""
-    if sweep:
-        add_point(sweep, folder)
-    if not any(measured.is_measured for measured in measurements):
+    run: RunFolder, measurements: Sequence[Measurement], config: Mapping, tracker: Tracker, budget: Budget
+) -> None:
+    """Shows the results, then tracks them in W&B: of a single run the method and its baseline, of a point of a sweep
+    its method; the sweep's baseline and table follow at its end."""
+    is_measured = any(measured.is_measured for measured in measurements)
+    show(run, is_measured, budget)
+    if not is_measured:
         print(f"\nimages: {measurements[-1].folder}")
         return
     labels = label_rows([measured.row for measured in measurements])
     columns = {label: measured.images[:MAX_IMAGES] for label, measured in zip(labels, measurements, strict=True)}
-    group = group_of(config["sweep"]["name"], sweep or folder)
-    if not sweep:
-        merge_points(folder, [folder], "one setting", budget)
-    for measured in measurements[-1:] if sweep else measurements:
+    group = group_of(config["sweep"]["name"], run.sweep or run.path)
+    for measured in measurements[-1:] if run.sweep else measurements:
         point = Point(measured.row, measured.profile, measured.records, measured.batch.prompts, columns)
-        tracker.point(point, plain_config(config) if is_baseline(measured.row) else config, folder, group)
-    if not sweep:
-        tell_offline([folder])
+        tracker.point(point, plain_config(config) if is_baseline(measured.row) else config, run.path, group)
+    if not run.sweep:
+        tell_offline([run.path])
+
+
+def show(run: RunFolder, is_measured: bool, budget: Budget) -> None:
+    """Lists a finished point in its sweep; draws and prints the results of a single run that measured something."""
+    if run.sweep:
+        add_point(run.sweep, run.path)
+    elif is_measured:
+        merge_points(run.path, [run.path], "one setting", budget)
 
 
 def write_images(folder: Path, names: Sequence[str], images: Images) -> None:

@@ -188,6 +188,13 @@ def resolve_tree(tree: TreePolicy | AutoTree, pipelines: PipelineFactory) -> Tre
     return tree.resolve(pipelines) if shapes_for(pipelines.drafter_parameters) else DrafterOverrides({})
 
 
+def warn_unused_tree(given: Sequence[str], tree: object, pipelines: PipelineFactory) -> None:
+    """Warns of the given settings of a tree if the drafter grows none, such as a window: they change nothing, and a
+    sweep over them measures one setting several times."""
+    if given and not isinstance(tree, AutoTree | DrafterOverrides) and "tree" not in pipelines.drafter_parameters:
+        log.warning("%s changes nothing: this drafter grows no tree; its shape is set by drafter.…", ", ".join(given))
+
+
 def search_seed(number: int) -> int:
     """A seed that no user gives, so that no image decoded by the search is timed afterwards."""
     return image_seed(number, "tree=auto")

@@ -14,8 +14,9 @@ from support.killed_evaluation import evaluate
 from support.paths import ROOT
 
 from lantern.errors import LanternError
-from lantern.evaluation.records import FINISHED, RECORDS, is_finished, mark_finished
+from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import SUMMARY, append_rows
+from lantern.evaluation.run_folder import FINISHED, RunFolder
 from lantern.reporting.merge import read_profiles
 from lantern.runtime.files import alone_in, read_object, replace_text
 from lantern.tuning.auto import SavedChoice
@@ -99,13 +100,14 @@ def no_locks(*_: object) -> None:
 @pytest.mark.parametrize("content", DAMAGED)
 def test_a_damaged_file_of_a_run_is_made_again(content, tmp_path, caplog):
     """Catches a traceback at the start of a run in a folder that a full disk or an editor has damaged."""
-    mark_finished(tmp_path, "request")
+    run = RunFolder(tmp_path)
+    run.finish("request")
     replace_text(tmp_path / SUMMARY, '{"AR": {"model": "m", "drafter": "none", "tree": "none", "acceptance": "exact"}}')
-    assert is_finished(tmp_path, "request")
+    assert run.is_finished("request")
     for name in (FINISHED, SUMMARY, "profiles.json", "tree.json"):
         (tmp_path / name).write_text(content)
         assert read_object(tmp_path / name) == {}
-    assert not is_finished(tmp_path, "request")
+    assert not run.is_finished("request")
     assert read_profiles([tmp_path]) == {}
     assert SavedChoice(tmp_path / "tree.json", "request").read() == []
     assert f"{tmp_path / SUMMARY} is damaged" in caplog.text

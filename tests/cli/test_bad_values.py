@@ -7,6 +7,7 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.cli.error_messages import in_one_sentence
 from lantern.cli.run_setting import run_setting
+from lantern.cli.settings import check_settings
 
 SMALL = ["dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo", "speed.num_prompts=1"]
 NAMED = {  # where the sentence names something beside the setting given last
@@ -38,7 +39,7 @@ def test_a_value_that_no_run_can_use_is_one_sentence_that_names_its_setting(sett
     """Catches a traceback, an hour of decoding before it, memory that runs out, and a word taken for true."""
     cfg = composed("evaluate", f"paths.weights={weights}", *SMALL, *settings.split())
     with pytest.raises(CompactHydraException) as caught:
-        in_one_sentence(lambda cfg: run_setting(cfg, "llamagen", tmp_path, None))(cfg)
+        in_one_sentence(lambda cfg: check_settings(cfg) or run_setting(cfg, "llamagen", tmp_path, None))(cfg)
     assert NAMED.get(settings, settings.split()[-1].split("=")[0].split(".")[-1].lstrip("+")) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "prompts.jsonl").exists()

@@ -23,13 +23,13 @@ def test_a_row_names_the_window_that_was_found_and_not_the_one_of_the_config():
     cfg = composed("evaluate", "tree=auto", "drafter=refined_jacobi")
     tree = instantiate(cfg.tree)
     tree.found = DrafterOverrides({"length": 14})
-    assert own_settings(cfg, instantiate(cfg.drafter), tree)["drafter.length"] == 14
+    assert own_settings(cfg, tree, grows_tree=False)["drafter.length"] == 14
     cfg = composed("evaluate", "tree=eagle2", "tree.total=40")
     expected = {"tree.total": 40, "tree.depth": 5, "tree.width": 10}
-    assert own_settings(cfg, instantiate(cfg.drafter), instantiate(cfg.tree)) == expected
+    assert own_settings(cfg, instantiate(cfg.tree), grows_tree=True) == expected
     cfg = composed("evaluate", "+method=sjd_sv", "drafter.length=9")
     expected = {"drafter.length": 9, "drafter.start": "uniform", "verification.share": 0.8}
-    assert own_settings(cfg, instantiate(cfg.drafter), None) == expected
+    assert own_settings(cfg, None, grows_tree=False) == expected
 
 
 @pytest.mark.parametrize("model", ["llamagen", "anole"])

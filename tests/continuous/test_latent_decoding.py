@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from support.evaluations import evaluation
 from support.latents import CHANNELS, LENGTH, LinearTarget
 from support.toy import tiny_target
 from torch import Tensor
@@ -19,8 +20,6 @@ from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
-from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import unpack
 from lantern.evaluation.rows import read_rows
 from lantern.metrics.token_distance import TokenDistance
@@ -134,9 +133,9 @@ def test_a_pipeline_knows_what_is_lossless_and_what_plain_decoding_is(monkeypatc
 
 def test_a_row_of_latents_is_measured_and_read_back(tmp_path):
     """Catches tokens that are stored as integers, and a row without the head's milliseconds or the output distance."""
-    evaluation = Evaluation(Plan(["x", "y"], 2, 4, 3, folder=tmp_path), laws=TokenDistance(2, 4, 64))
-    first = [measured.row for measured in evaluation.run(joined())]
-    again = [measured.row for measured in evaluation.run(joined())]
+    measuring = evaluation(tmp_path, ["x", "y"], 2, 4, 3, parts={"laws": TokenDistance(2, 4, 64)})
+    first = [measured.row for measured in measuring.run(joined())]
+    again = [measured.row for measured in measuring.run(joined())]
     for row in first:
         round_ms = row["draft_ms"] + row["verify_ms"] + row["accept_ms"]
         assert 0 < row["head_ms"] < row["accept_ms"]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.evaluations import evaluation
 from support.fake_pipeline import NUM_TOKENS, Brightness, FakePipeline
 from support.features import MeanColour
 from support.toy import tiny_target
@@ -16,7 +17,6 @@ from lantern.drafters.none import NoDrafter
 from lantern.engine.graphs import EagerPasses
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Plan
 from lantern.evaluation.rows import (
     PROTOCOL_KEYS,
     SETTING_KEYS,
@@ -40,13 +40,13 @@ def small_groups(monkeypatch):
     monkeypatch.setattr("lantern.evaluation.contender.BATCHES", 1)
 
 
-def evaluation(folder: Path, num_timed: int = 3, num_images: int = 5, metrics=None, prompts=("a", "b")) -> Evaluation:
+def small(folder: Path, num_timed: int = 3, num_images: int = 5, metrics=None, prompts=("a", "b")) -> Evaluation:
     metrics = {"brightness": Brightness()} if metrics is None else metrics
-    return Evaluation(Plan(prompts, num_timed, num_images, 4, folder=folder), metrics)
+    return evaluation(folder, prompts, num_timed, num_images, 4, parts={"metrics": metrics})
 
 
 def test_a_row_has_the_fixed_keys_in_their_order_then_the_metrics(tmp_path):
-    baseline, method = evaluation(tmp_path).run(FakePipeline())
+    baseline, method = small(tmp_path).run(FakePipeline())
     fixed = [*SETTING_KEYS, *fixed_figures(), *PROTOCOL_KEYS]
     assert list(baseline.row) == [*fixed, "brightness", "meter"]
     assert list(method.row) == [*fixed, "brightness", "brightness_diff", "meter"]
@@ -61,7 +61,7 @@ def test_a_row_says_why_it_is_lossless_or_not_and_warns_where_nothing_shows_it(t
     class Unknown(FakePipeline):
         guarantee = Guarantee(False, "no certificate", is_open=True)
 
-    baseline, method = evaluation(tmp_path, 1, 0).run(Unknown())
+    baseline, method = small(tmp_path, 1, 0).run(Unknown())
     assert (baseline.row["law"], method.row["law"]) == ("of a fake", "no certificate")
     assert "no certificate" in method.row["warnings"].split(WARNING_BREAK)
     assert "no certificate" not in (baseline.row["warnings"] or "")
@@ -70,7 +70,7 @@ def test_a_row_says_why_it_is_lossless_or_not_and_warns_where_nothing_shows_it(t
 
 
 def test_speed_up_is_the_ratio_of_latencies_and_tokens_per_step_leave_the_prefill_out(tmp_path):
-    baseline, method = evaluation(tmp_path).run(FakePipeline(latency_s=0.5))
+    baseline, method = small(tmp_path).run(FakePipeline(latency_s=0.5))
     assert method.row["speedup"] == method.row["speedup_low"] == method.row["speedup_high"] == pytest.approx(2)
     assert baseline.row["speedup"] == baseline.row["tokens_per_step"] == 1
     assert baseline.row["ar_over_floor"] == method.row["ar_over_floor"] > 0
@@ -89,7 +89,7 @@ def test_tokens_per_step_count_every_image_once(tmp_path):
             steps = torch.tensor([3 if prompt == "a" else 15 for prompt in prompts])
             return replace(super().generate(prompts, seeds, batch_size), steps=steps)
 
-    row = evaluation(tmp_path, num_timed=1, num_images=3, prompts=("a", "b", "c")).run(Uneven())[-1].row
+    row = small(tmp_path, num_timed=1, num_images=3, prompts=("a", "b", "c")).run(Uneven())[-1].row
     assert row["tokens_per_step"] == pytest.approx(3 * (NUM_TOKENS - 1) / (3 + 15 + 15))
 
 
@@ -104,7 +104,7 @@ def test_baseline_and_method_are_interleaved_on_the_same_prompts(tmp_path):
         def baseline(self):
             return Spy("none", None, 1.0)
 
-    evaluation(tmp_path, num_timed=3, num_images=0).run(Spy())
+    small(tmp_path, num_timed=3, num_images=0).run(Spy())
     who = [call[0] for call in order]
     assert who == ["method", "ar", *["ar", "method"], *["method", "ar"], *["ar", "method"]]  # warm-up, then alternating
     assert [call[1:] for call in order if call[0] == "ar"] == [call[1:] for call in order if call[0] == "method"]
@@ -112,26 +112,25 @@ def test_baseline_and_method_are_interleaved_on_the_same_prompts(tmp_path):
 
 def test_ar_images_are_made_once_and_reused_by_the_next_setting_of_the_same_seeds(tmp_path):
     first, second, other = FakePipeline(delta=0.01), FakePipeline(delta=0.1), FakePipeline()
-    made = evaluation(tmp_path, num_timed=0).run(first)
-    reused = evaluation(tmp_path, num_timed=0).run(second)
-    Evaluation(Plan(("a", "b"), 0, 5, 4, seed=1, folder=tmp_path)).run(other)
+    made = small(tmp_path, num_timed=0).run(first)
+    reused = small(tmp_path, num_timed=0).run(second)
+    evaluation(tmp_path, ("a", "b"), 0, 5, 4, seed=1).run(other)
     assert [len(pipeline.ar_calls) for pipeline in (first, second, other)] == [2, 0, 2]  # five images, four at once
     assert (made[0].row, made[0].records) == (reused[0].row, reused[0].records)
 
 
 def test_with_both_sizes_zero_only_the_prompts_images_are_made(tmp_path):
-    pipeline, metric = FakePipeline(), Brightness()
-    (only,) = evaluation(tmp_path, 0, 0, {"brightness": metric}, ("a", "b", "c")).run(pipeline)
+    pipeline = FakePipeline()
+    (only,) = small(tmp_path, 0, 0, {}, ("a", "b", "c")).run(pipeline)
     assert pipeline.calls == [(["a", "b", "c"], 4)]
     assert not pipeline.ar_calls
-    assert not metric.prepared
     write_measurements(tmp_path, [only])
     assert len(list((tmp_path / "images").glob("*.png"))) == 3
     assert only.row["speedup"] is None
 
 
 def test_plain_ar_decoding_gives_one_row(tmp_path):
-    (only,) = evaluation(tmp_path).run(FakePipeline("none", None, 1.0))
+    (only,) = small(tmp_path).run(FakePipeline("none", None, 1.0))
     assert only.row["speedup"] == 1
     assert only.row["brightness"] > 0
 
@@ -143,13 +142,13 @@ def test_metrics_reject_prompts_before_anything_is_decoded(tmp_path):
 
     pipeline = FakePipeline()
     with pytest.raises(LanternError):
-        evaluation(tmp_path, metrics={"picky": Picky()}).run(pipeline)
+        small(tmp_path, metrics={"picky": Picky()}).run(pipeline)
     assert not pipeline.calls
     assert not pipeline.ar_calls
 
 
 def test_the_run_folder_holds_rows_records_images_and_summary(tmp_path):
-    measured = evaluation(tmp_path).run(FakePipeline())
+    measured = small(tmp_path).run(FakePipeline())
     write_measurements(tmp_path, measured)
     rows, records = read_rows(tmp_path / "results.jsonl"), read_rows(tmp_path / "prompts.jsonl")
     assert [row["drafter"] for row in rows] == ["none", "eagle"]
@@ -162,7 +161,7 @@ def test_the_run_folder_holds_rows_records_images_and_summary(tmp_path):
 
 
 def test_the_timed_way_from_text_to_image_holds_the_image_decoder(tmp_path):
-    row = evaluation(tmp_path, num_images=0).run(FakePipeline())[-1].row
+    row = small(tmp_path, num_images=0).run(FakePipeline())[-1].row
     assert row["end_to_end_s"] > 0  # measured, where latency_s is the stand-in's
     assert row["end_to_end_speedup_low"] <= row["end_to_end_speedup"] <= row["end_to_end_speedup_high"]
 
@@ -171,7 +170,7 @@ def test_several_batches_are_decoded_together_so_that_rows_are_refilled(tmp_path
     """Catches a batch that runs empty behind its slowest image before the next begins."""
     monkeypatch.setattr("lantern.evaluation.contender.BATCHES", 4)
     pipeline = FakePipeline()
-    evaluation(tmp_path, num_timed=0).run(pipeline)
+    small(tmp_path, num_timed=0).run(pipeline)
     assert pipeline.calls == [(["a", "b", "a", "b", "a"], 4)]
 
 
@@ -180,15 +179,15 @@ def test_timings_of_another_machine_are_measured_again(tmp_path):
     calls = []
     for machine in ("a", "b", "b"):
         pipeline = FakePipeline()
-        Evaluation(Plan("ab", 2, 0, 4, folder=tmp_path, protocol={"device": machine})).run(pipeline)
+        evaluation(tmp_path, "ab", 2, 0, 4, protocol={"device": machine}).run(pipeline)
         calls.append(len(pipeline.calls))
     assert calls[0] == calls[1] > calls[2]
 
 
 def test_only_timed_images_are_shown_where_none_are_made(tmp_path):
     """Catches pictures of an earlier run with more images under the names of this one's prompts."""
-    Evaluation(Plan("abcdefgh", 8, 8, 1, folder=tmp_path)).run(FakePipeline())
-    found = Evaluation(Plan("abcdefgh", 3, 0, 1, folder=tmp_path)).run(FakePipeline())
+    evaluation(tmp_path, "abcdefgh", 8, 8, 1).run(FakePipeline())
+    found = evaluation(tmp_path, "abcdefgh", 3, 0, 1).run(FakePipeline())
     assert [len(measured.images) for measured in found] == [3, 3]
 
 
@@ -204,7 +203,7 @@ def test_a_row_says_whether_graphs_were_on(tmp_path, graphs):
         return decode(tokens)
 
     pipeline.target.decode = decoded
-    for measured in evaluation(tmp_path).run(pipeline):
+    for measured in small(tmp_path).run(pipeline):
         assert measured.row["cuda_graphs"] is graphs
         assert ("CUDA graphs" in (measured.row["warnings"] or "")) == (graphs is False)
 
@@ -215,23 +214,23 @@ def test_the_law_is_measured_in_batches_no_larger_than_the_images_are_made_in(ti
     the measure is to read."""
     asked = []
     laws = SimpleNamespace(num_images=6, measure=lambda _, prompts, seeds, size: asked.append((len(seeds), size)) or {})
-    plan = Plan("ab", timed, made, batch_size, folder=tmp_path)
-    Evaluation(plan, laws=laws).run(FakePipeline())
-    assert plan.images_at_once == most
+    asking = evaluation(tmp_path, "ab", timed, made, batch_size, parts={"laws": laws})
+    asking.run(FakePipeline())
+    assert asking.request.images_at_once == most
     assert asked == [(6, most)]
 
 
 def test_the_speed_up_over_compiled_plain_decoding_is_in_the_row_where_it_is_asked_for(tmp_path):
     """Catches a slow second baseline that nobody asked for, and one that is timed anew from records."""
-    plan = Plan("abc", 3, 0, 4, compiled_baseline=True, folder=tmp_path)
-    plain, method = (measured.row for measured in Evaluation(plan).run(FakePipeline(latency_s=0.5)))
+    asked = evaluation(tmp_path, "abc", 3, 0, 4, compiled_baseline=True)
+    plain, method = (measured.row for measured in asked.run(FakePipeline(latency_s=0.5)))
     assert (method["speedup"], method["speedup_over_compiled"]) == pytest.approx((2.0, 1.6))
     assert (plain["speedup"], plain["speedup_over_compiled"]) == pytest.approx((1.0, 0.8))
-    assert [measured.row for measured in Evaluation(plan).run(FakePipeline(latency_s=0.5))] == [plain, method]
+    assert [measured.row for measured in replace(asked).run(FakePipeline(latency_s=0.5))] == [plain, method]
     compiled = FakePipeline()
     compiled.target.compiles = True
-    asked = [evaluation(tmp_path / "a").run(FakePipeline()), Evaluation(plan).run(compiled)]
-    assert {measured.row["speedup_over_compiled"] for both in asked for measured in both} == {None}
+    without = [small(tmp_path / "a").run(FakePipeline()), replace(asked).run(compiled)]
+    assert {measured.row["speedup_over_compiled"] for both in without for measured in both} == {None}
 
 
 def test_the_compiled_baseline_is_plain_decoding_on_the_same_weights():
@@ -251,7 +250,7 @@ def test_images_that_are_decoded_when_they_are_judged_give_the_same_row_and_file
         fidelity = Fidelity(MeanColour(), lambda prompts, count, real=references: real, 16, resamples=3)
         metrics = {"fidelity": fidelity, "diversity": Diversity(MeanColour()), "pairs": ImageDifference()}
         folder = tmp_path / str(kept)
-        measured = evaluation(folder, num_timed=0, num_images=70, metrics=metrics).run(FakePipeline())
+        measured = small(folder, num_timed=0, num_images=70, metrics=metrics).run(FakePipeline())
         assert isinstance(measured[1].images, torch.Tensor) == bool(kept)
         write_measurements(folder, measured)
         files = [sorted(file.read_bytes() for file in one.folder.glob("*.png")) for one in measured]

@@ -10,8 +10,8 @@ from support.paths import PROMPTS
 from lantern.cli.reproduce import compare_rows
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
-from lantern.evaluation.plan import Plan
-from lantern.evaluation.records import check_shards, is_finished, mark_finished
+from lantern.evaluation.request import Request
+from lantern.evaluation.run_folder import RunFolder
 from lantern.identity import PLAIN, code_hash, config_fingerprint, request_hash
 from lantern.runtime import cores as disturbance
 from lantern.runtime.cores import CpuContention
@@ -89,14 +89,14 @@ READ = {"target": "a", "model.tokenizer": "b"}
 
 
 def test_a_finished_point_is_reused_for_the_same_request_only(tmp_path):
-    request = request_hash(CONFIG, READ)
-    assert not is_finished(tmp_path, request)
+    request, run = request_hash(CONFIG, READ), RunFolder(tmp_path)
+    assert not run.is_finished(request)
     row = {"model": "m", "drafter": "none", "tree": "none", "acceptance": "exact"}
     replace_text(tmp_path / "summary.json", json.dumps({"AR": row}))
-    mark_finished(tmp_path, request)
-    assert is_finished(tmp_path, request_hash(CONFIG | {"shards": 2, "paths": {"root": "/b"}}, READ))
-    assert not is_finished(tmp_path, request_hash(CONFIG | {"seed": 1}, READ))
-    assert not is_finished(tmp_path, request_hash(CONFIG, READ | {"model.tokenizer": "other"}))
+    run.finish(request)
+    assert run.is_finished(request_hash(CONFIG | {"shards": 2, "paths": {"root": "/b"}}, READ))
+    assert not run.is_finished(request_hash(CONFIG | {"seed": 1}, READ))
+    assert not run.is_finished(request_hash(CONFIG, READ | {"model.tokenizer": "other"}))
 
 
 def test_other_processes_are_counted_and_ones_own_work_is_not(monkeypatch, tmp_path):
@@ -125,7 +125,7 @@ def test_other_processes_are_counted_and_ones_own_work_is_not(monkeypatch, tmp_p
 @pytest.mark.parametrize("wrong", [{"max_retimed": 6}, {"max_retimed": 0.5}, {"shards": 2, "shard": 2}, {"shards": 0}])
 def test_sizes_out_of_range_are_one_sentence(wrong):
     with pytest.raises(LanternError):
-        Plan(["a"], 1, 1, 1, **wrong)
+        Request(["a"], 1, 1, 1, **wrong)
 
 
 MACHINE = "AMD EPYC (2 cores, AVX2)"
@@ -149,21 +149,21 @@ def test_shards_of_other_code_or_weights_are_refused_by_name(wrong, tmp_path):
     """Catches a merge that makes all their images again without a word, or for one more metric, which none needs."""
     run, hashes = SHARD | {"shards": 1, "device": "cuda:1"}, {"target": "t", "code": "c", "drafter": None}
     write_shard(tmp_path, "0", SHARD)
-    check_shards(tmp_path, run, hashes | {"metrics.clip_score.network.folder": "m"})
+    RunFolder(tmp_path).begin(run, hashes | {"metrics.clip_score.network.folder": "m"})
     write_shard(tmp_path, "1", SHARD, **{wrong: "other"})
     with pytest.raises(LanternError, match=rf"/1 was made with other {wrong} than this run has"):
-        check_shards(tmp_path, run, hashes)
+        RunFolder(tmp_path).begin(run, hashes)
 
 
 def test_shards_of_other_settings_alone_are_refused_by_the_setting(tmp_path):
     run, hashes = SHARD | {"shards": 1, "acceptance": {"lam": 3}}, {"target": "t", "code": "c"}
     write_shard(tmp_path, "0", SHARD)
     with pytest.raises(LanternError, match="/0 was made with other acceptance than"):
-        check_shards(tmp_path, run, hashes)
+        RunFolder(tmp_path).begin(run, hashes)
     write_shard(tmp_path, "1", run | {"shards": 2})  # the other point of a sweep
-    check_shards(tmp_path, run, hashes)
+    RunFolder(tmp_path).begin(run, hashes)
     write_shard(tmp_path, "2", run | {"seed": 7})  # not a shard
-    check_shards(tmp_path, run, hashes)
+    RunFolder(tmp_path).begin(run, hashes)
 
 
 BEFORE = {"drafter": "eagle", "acceptance": "a", "tree": "t", "frechet": 5.0, "frechet_low": 4.0, "frechet_high": 5.5}

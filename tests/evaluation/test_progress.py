@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 from support.configs import composed_with_hydra, sweep_points
+from support.evaluations import evaluation
 from support.fake_pipeline import FakePipeline
 from support.terminal import Terminal
 
 from lantern.cli.sweep_callback import number_of_points
-from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Plan
 from lantern.evaluation.progress import SHARED, EvaluationBar
 
 PROMPTS = ["a", "b", "c", "d"]
@@ -37,8 +36,8 @@ def small_groups(monkeypatch):
 
 
 def evaluate(folder: Path, bar: EvaluationBar, point: int = 0, num_timed: int = 2, num_images: int = 4) -> None:
-    plan = Plan(PROMPTS, num_timed, num_images, 2, folder=folder / str(point), shared=folder)
-    Evaluation(plan, bar=bar).run(Timed(delta=0.1 * (point + 1)))
+    asked = evaluation(folder / str(point), PROMPTS, num_timed, num_images, 2, sweep=folder, parts={"bar": bar})
+    asked.run(Timed(delta=0.1 * (point + 1)))
 
 
 def bar(stream: io.StringIO, points: int = 1) -> EvaluationBar:
@@ -95,7 +94,7 @@ def test_the_time_left_of_a_sweep_only_falls_and_counts_points_not_begun_as_thos
 
 
 def test_a_library_call_prints_nothing(tmp_path, capsys):
-    Evaluation(Plan(PROMPTS, 2, 4, 2, folder=tmp_path)).run(FakePipeline())
+    evaluation(tmp_path, PROMPTS, 2, 4, 2).run(FakePipeline())
     assert capsys.readouterr() == ("", "")
 
 

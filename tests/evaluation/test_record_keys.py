@@ -5,10 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.evaluations import evaluation
 from support.fake_pipeline import FakePipeline
 
-from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import RECORDS, copy_missing, current_lines
 from lantern.evaluation.rows import append_rows, read_rows
 from lantern.identity import config_fingerprint, decoding_hashes, request_hash
@@ -23,7 +22,7 @@ CHANGES = {
 
 def evaluated(folder) -> FakePipeline:
     pipeline = FakePipeline()
-    Evaluation(Plan("ab", 2, 2, 2, folder=folder, fingerprint="f")).run(pipeline)
+    evaluation(folder, "ab", 2, 2, 2).run(pipeline)
     return pipeline
 
 
@@ -34,8 +33,7 @@ def test_what_decoding_reads_is_in_the_keys_of_records_and_requests(tmp_path, mo
     again = FakePipeline()
     before = request_hash({}, decoding_hashes(again.target))
     change(again.target, monkeypatch)
-    known = [tmp_path / RECORDS, *(tmp_path / "ar").rglob(RECORDS)]
-    Evaluation(Plan("ab", 2, 2, 2, folder=tmp_path, known=known, fingerprint="f")).run(again)
+    evaluation(tmp_path, "ab", 2, 2, 2).run(again)
     assert len(again.calls) == 1 + 2 + 1  # a warm-up, two timed, two made together
     assert len(again.ar_calls) == 1 + 2 + 1
     assert request_hash({}, decoding_hashes(again.target)) != before
@@ -50,17 +48,15 @@ def test_records_of_a_killed_run_are_of_the_users_code_and_of_the_files_it_is_gi
         (tmp_path / "my_edited_rule.py").write_text(f"SHARE = {share}\n")
         table.write_text(str(number))
         again = FakePipeline()
-        known = [tmp_path / RECORDS, *(tmp_path / "ar").rglob(RECORDS)]
-        plan = Plan("ab", 0, 2, 2, folder=tmp_path, known=known, fingerprint=config_fingerprint(config))
-        Evaluation(plan).run(again)  # a killed run leaves what this one finds: lines, and no mark of its end
+        asked = evaluation(tmp_path, "ab", 0, 2, 2, fingerprint=config_fingerprint(config))
+        asked.run(again)  # a killed run leaves what this one finds: lines, and no mark of its end
         calls.append((len(again.calls), len(again.ar_calls)))
     assert calls == [(1, 1), (0, 0), (1, 0), (1, 0)]
 
 
 def test_compiled_plain_decoding_is_no_setting_of_plain_decoding(tmp_path):
     """Catches the lines of two baselines under one setting, whose tokens may differ."""
-    plan = Plan("ab", 2, 0, 2, compiled_baseline=True, folder=tmp_path)
-    plain, method = Evaluation(plan).run(FakePipeline())
+    plain, method = evaluation(tmp_path, "ab", 2, 0, 2, compiled_baseline=True).run(FakePipeline())
     settings = {line["setting"] for line in read_rows(tmp_path / RECORDS)}
     assert len(settings) == 3
     assert {record["setting"] for record in plain.records + method.records} < settings

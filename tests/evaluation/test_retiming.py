@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.evaluations import evaluation
 from support.fake_pipeline import CutShortError, FakePipeline
 
 from lantern.evaluation.contender import is_disturbed
-from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import read_rows
 
@@ -45,8 +44,7 @@ def quiet(monkeypatch):
 
 
 def run(folder: Path, pipeline: FakePipeline, most: int = 2, prompts: str = "abcd") -> dict:
-    plan = Plan(prompts, len(prompts), 0, 1, max_retimed=most, folder=folder)
-    return Evaluation(plan).run(pipeline)[-1].row
+    return evaluation(folder, prompts, len(prompts), 0, 1, max_retimed=most).run(pipeline)[-1].row
 
 
 @pytest.mark.parametrize(("slow", "most", "more", "speedup"), [
@@ -96,8 +94,8 @@ def test_a_run_cut_short_while_timing_again_ends_with_the_row_of_a_whole_one(tmp
     """Catches a pair with an old and a new timing, also where the old one is of this turn but of another process, an
     image timed again without need, and an old line that wins."""
     slow, prompts = {"b": 1, "c": 1}, "abcdef"
-    whole = run(tmp_path / "whole", Slow(slow), 2, prompts)
-    cut = Slow(slow, calls)
+    whole = run(tmp_path, Slow(slow), 2, prompts)
+    cut, tmp_path = Slow(slow, calls), tmp_path / "cut"
     with nullcontext() if calls == 20 else pytest.raises(CutShortError):
         run(tmp_path, cut, 2, prompts)
     row = run(tmp_path, Slow(slow, made=cut.made), 2, prompts)

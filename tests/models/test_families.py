@@ -3,6 +3,7 @@
 import pytest
 import torch
 from hydra.utils import instantiate
+from support.evaluations import evaluation
 from support.families import FAMILIES, LENGTH, PROMPTS, SIDE, Loaded, config, pipeline_of, save_text_tokenizer
 from support.recorded_passes import Recorder
 from support.toy import random_parents, random_verdict
@@ -10,8 +11,6 @@ from transformers import AutoTokenizer
 
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.engine.graphs import PassGraphs
-from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Plan
 from lantern.models.checkpoints import save_weights
 from lantern.models.hf.code_colors import CodeColors
 from lantern.models.hf.families import LIQUID_NAMES, LIQUID_UNCONDITIONAL
@@ -135,7 +134,7 @@ def test_evaluating_a_random_drafter_gives_the_tokens_of_plain_decoding(loaded, 
     save_weights(tmp_path / "drafter", EagleNetwork(dim, heads, 48).state_dict(), fit)
     pipeline = pipeline_of(loaded, "tree=static", f"drafter.checkpoint={tmp_path / 'drafter'}")
     assert pipeline.target.cfg_scale > 1
-    baseline, method = Evaluation(Plan(PROMPTS, 1, 4, 2, folder=tmp_path)).run(pipeline)
+    baseline, method = evaluation(tmp_path, PROMPTS, 1, 4, 2).run(pipeline)
     assert (baseline.row["drafter"], method.row["drafter"]) == ("none", "eagle")
     side = (8 if isinstance(target.tokenizer, CodeColors) else 2) * SIDE
     assert method.images.shape == (4, 3, side, side)

@@ -6,6 +6,7 @@ from copy import deepcopy
 import pytest
 import torch
 from hydra.utils import instantiate
+from support.evaluations import evaluation
 from support.families import FAMILIES, PROMPTS, Loaded, config, pipeline_of
 from support.tiny_weights import write_tiny_weights
 from torch import nn
@@ -13,8 +14,6 @@ from torch import nn
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import load_eagle
 from lantern.errors import CheckpointError, LanternError
-from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Plan
 from lantern.models.checkpoints import save_weights
 from lantern.models.hf.layers import Int8Linear
 from lantern.models.llamagen.weights_folder import load_target
@@ -77,7 +76,7 @@ def test_a_window_is_lossless_with_respect_to_it_and_rows_say_so(pair, tmp_path)
     """Catches a row that takes the rounded model for the whole one, and records that both would share."""
     whole, rounded = pair
     pipeline = pipeline_of(rounded, "drafter=jacobi", "drafter.length=4")
-    plain, method = (part.row for part in Evaluation(Plan(PROMPTS, 1, 0, 1, folder=tmp_path)).run(pipeline))
+    plain, method = (part.row for part in evaluation(tmp_path, PROMPTS, 1, 0, 1).run(pipeline))
     found, expected = (part.generate(PROMPTS, [1, 2, 3], 2).tokens for part in (pipeline, pipeline.baseline()))
     assert torch.equal(found, expected)
     assert plain["lossless"]

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
+from support.evaluations import evaluation
 from support.fake_pipeline import Brightness, FakePipeline
 
 from lantern.errors import LanternError
-from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Plan
 from lantern.evaluation.rows import encode
 from lantern.reporting.merge import check_alike, merge_points, point_folders, read_profiles, write_profiles
 from lantern.reporting.publish import write_measurements
@@ -63,9 +62,9 @@ def test_points_that_are_one_setting_or_not_timed_alike_are_named(tmp_path, chan
 def test_a_sweep_warns_once_below_its_table_and_keeps_the_warning_in_its_rows(tmp_path, capsys, caplog):
     """Catches a warning that is logged while points are measured, or lost."""
     for number, delta in enumerate((0.1, 0.2)):
-        plan = Plan(["a", "b"], 0, 2, 2, folder=tmp_path / str(number), shared=tmp_path)
-        evaluation = Evaluation(plan, {"w": Brightness()})
-        write_measurements(tmp_path / str(number), evaluation.run(FakePipeline(delta=delta)))
+        point, parts = tmp_path / str(number), {"metrics": {"w": Brightness()}}
+        made = evaluation(point, ["a", "b"], 0, 2, 2, sweep=tmp_path, parts=parts).run(FakePipeline(delta=delta))
+        write_measurements(point, made)
     assert "too dark to tell" not in caplog.text + capsys.readouterr().out
     rows, _ = merge_points(tmp_path, point_folders(tmp_path), "delta sweep", Budget({"frechet": 0.1}))
     printed = capsys.readouterr().out

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import wandb
+from support.evaluations import evaluation
 from support.fake_pipeline import FakePipeline
 from support.made_sweep import PROMPTS, made_sweep
 from support.offline_runs import OfflineRun, read_runs
 
 from lantern.cli.sweep_callback import report_sweep
-from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Plan
 from lantern.evaluation.rows import setting_id
+from lantern.evaluation.run_folder import RunFolder
 from lantern.identity import write_provenance
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.reporting.merge import begin_sweep
@@ -45,13 +45,13 @@ def tracked(tmp_path_factory, weights) -> dict[str, OfflineRun]:
         begin_sweep(folder)
         made_sweep(folder)
         tracker, point = Tracker(tags="mine"), folder / "0"
-        measured = Evaluation(Plan(PROMPTS, 2, 3, 4, folder=point, shared=folder)).run(FakePipeline())
+        measured = evaluation(point, PROMPTS, 2, 3, 4, sweep=folder).run(FakePipeline())
         measured[1].row.update({"drafter_hash": "abc"} | {f"measure_{i}": i for i in range(120)})  # rows are long
         config = {"seed": 0, "drafter": {"checkpoint": str(weights)}, "sweep": {"name": "delta"}}
         for number, delta in enumerate((0.01, 0.1, 0.4)):
             own = config | {"acceptance": {"_target_": "own.Rule", "delta": delta}}
             write_provenance(folder / str(number), own, {})
-        publish(point, folder, measured, config, tracker, BUDGET)
+        publish(RunFolder(point, folder), measured, config, tracker, BUDGET)
         report_sweep(folder, "delta", tracker, BUDGET)
     runs = [*read_runs(point), *read_runs(folder)]
     return {run.run.display_name: run for run in runs} | {"folder": folder}

@@ -4,11 +4,9 @@ import sys
 import time
 from pathlib import Path
 
+from support.evaluations import evaluation
 from support.fake_pipeline import Brightness, FakePipeline
 
-from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Plan
-from lantern.evaluation.records import record_files
 from lantern.reporting.publish import write_measurements
 
 
@@ -23,9 +21,9 @@ class Slow(FakePipeline):
 
 def evaluate(folder: Path, home: Path, shards: int = 1, shard: int = 0, pipeline=None, images: int = 10) -> list:
     """home: the folder whose records are known; folder: where this run writes."""
-    places = {"folder": folder, "shared": home, "known": record_files(home)}
-    plan = Plan(["a", "b", "c"], 6, images, 4, shards=shards, shard=shard, fingerprint="f", **places)
-    measured = Evaluation(plan, {"brightness": Brightness()}).run(pipeline or Slow())
+    settings = {"shards": shards, "shard": shard, "parts": {"metrics": {"brightness": Brightness()}}}
+    asked = evaluation(folder, ["a", "b", "c"], 6, images, 4, sweep=home, **settings)
+    measured = asked.run(pipeline or Slow())
     write_measurements(folder, measured) if measured else None
     return measured
 

@@ -3,10 +3,9 @@
 import json
 from pathlib import Path
 
+from support.evaluations import evaluation
 from support.fake_pipeline import FakePipeline
 
-from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Plan
 from lantern.reporting.merge import SWEEP, add_point, merge_points, point_folders
 from lantern.reporting.publish import write_measurements
 from lantern.reporting.ranking import Budget
@@ -44,7 +43,7 @@ def made_points(folder: Path, prompts: list[str], deltas: dict[float, type]) -> 
     points = [folder / str(number) for number in range(len(deltas))]
     for point, (delta, kind) in zip(points, deltas.items(), strict=True):
         pipeline = kind(delta=delta, latency_s=0.6 - delta)
-        measured = Evaluation(Plan(prompts, 2, 3, 4, folder=point, shared=folder)).run(pipeline)
+        measured = evaluation(point, prompts, 2, 3, 4, sweep=folder).run(pipeline)
         for m in measured:
             value = 5.0 if m.row["drafter"] == "none" else 5 + 10 * delta
             m.row.update(frechet=value, frechet_low=value - 1, frechet_high=value + 1, shape_accuracy=0.9)
