@@ -24,6 +24,7 @@ def weights(tmp_path_factory):
 
 @pytest.mark.parametrize("settings", [
     "speed.num_prompts=-1", "quality.num_images=1k", "speed.compiled_baseline=maybe",
+    "speed.max_retimed=6", "shards=0", "shards=2 shard=2",
     "speed=null", "quality.num_images=1", "quality.num_images=8 metrics.fidelity.num_references=0",
     "quality.num_images=8 metrics=[fidelity,clip_score]", "quality.num_images=8 metrics=[fidelity_inception]",
     "output_tv.num_positions=1.5", "batch_size=0", "shards=x", "seed=true", "device=meta", "compile=maybe", "tf32=1",

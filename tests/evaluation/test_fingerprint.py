@@ -10,7 +10,6 @@ from support.paths import PROMPTS
 from lantern.cli.reproduce import compare_rows
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
-from lantern.evaluation.request import Request
 from lantern.evaluation.run_folder import RunFolder
 from lantern.identity import PLAIN, code_hash, config_fingerprint, request_hash
 from lantern.runtime import cores as disturbance
@@ -120,12 +119,6 @@ def test_other_processes_are_counted_and_ones_own_work_is_not(monkeypatch, tmp_p
         assert others.cores() == pytest.approx(1)  # 2.5 seconds of work in 2, of which half a second was ours
     monkeypatch.setattr(disturbance, "STAT", tmp_path / "none")
     assert CpuContention().cores() is None
-
-
-@pytest.mark.parametrize("wrong", [{"max_retimed": 6}, {"max_retimed": 0.5}, {"shards": 2, "shard": 2}, {"shards": 0}])
-def test_sizes_out_of_range_are_one_sentence(wrong):
-    with pytest.raises(LanternError):
-        Request(["a"], 1, 1, 1, **wrong)
 
 
 MACHINE = "AMD EPYC (2 cores, AVX2)"
