@@ -147,34 +147,6 @@ def test_every_figure_with_bounds_is_of_a_kept_row(page):
     assert [figure for figure in figures if figure not in known] == []
 
 
-def test_the_figures_of_the_gpu_are_those_of_its_rows():
-    """Catches a typed table, a range that leaves a row out, and another page that has the range otherwise."""
-    text = (ROOT / "docs" / "lab" / "gpu.md").read_text()
-    rows = [row for row in read_rows(ROOT / "docs" / "rows" / "gpu" / "field.jsonl") if row.get("method")]
-    lines = re.findall(r"^\| [^|]* \| (\d[^|]*\| [^|]*\[[^|]*\| [^|]*) \|$", text, re.MULTILINE)
-    made = [
-        f"{row['tokens_per_step']:.2f} | {with_bounds(row, 'speedup')} | {row['baseline_latency_s']:.3f}"
-        for row in rows
-    ]
-    assert sorted(lines) == sorted(made)
-    rows = read_rows(ROOT / "docs" / "rows" / "gpu" / "benchmark_embedded.jsonl")
-    slow = [row["speedup"] for row in rows if row.get("batch", 0) >= 16 and row["tokens_per_step"] > 1]
-    for page in ("gpu", "negative"):
-        assert f"{min(slow):.2f} to {max(slow):.2f} times" in (ROOT / "docs" / "lab" / f"{page}.md").read_text()
-
-
-def test_the_rules_that_lose_against_the_same_tree_are_named():
-    """Catches a relaxed rule whose order changed when it was measured again."""
-    names = ("headline", "field", "rest")
-    rows = [row for name in names for row in read_rows(ROOT / "docs" / "rows" / f"{name}.jsonl")]
-    speeds = {row["settings"][0][8:]: row["speedup"] for row in rows if row["settings"][1][:6] == "speed."}
-    _, _, text = (ROOT / "docs" / "lab" / "field.md").read_text().partition("## Rules against the same tree")
-    for line, sign in (("slower than it", -1), ("faster", 1)):
-        (listed,) = re.findall(rf"^- {line}.*?: (.*)[;.]$", text, re.MULTILINE)
-        for rule in re.findall(r"`(\w+)`", listed):
-            assert sign * (speeds[rule] - speeds["static_shared"]) > 0, rule
-
-
 def test_the_map_names_every_package():
     """Catches a folder or module of the package that docs/architecture.md leaves out."""
     _, _, text = (ROOT / "docs" / "architecture.md").read_text().partition("## Packages")

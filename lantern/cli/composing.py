@@ -1,6 +1,5 @@
 """Configurations composed beside whatever Hydra program is running, objects that parts of a run share, and all that
-Lantern takes from Hydra's private interfaces: a test names each of them, and a release of Hydra that lacks one fails
-there."""
+Lantern takes from Hydra's private interfaces."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence

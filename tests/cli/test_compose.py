@@ -7,9 +7,7 @@ import sys
 import pytest
 from hydra import version
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.utils import JobReturn
 from hydra.errors import HydraException
-from hydra.utils import get_object
 from support.configs import composed as hydras_own
 from support.paths import CONF, ROOT
 from support.tiny_weights import write_tiny_weights
@@ -74,14 +72,3 @@ def test_overrides_mean_what_they_mean_to_hydra(overrides):
 def test_an_override_that_does_not_fit_is_hydras_error(wrong):
     with pytest.raises(HydraException):
         composed(CONF, "evaluate", ["tree=chain", wrong])
-
-
-@pytest.mark.parametrize("name", [
-    "_internal.utils.run_and_report", "_internal.utils.create_config_search_path", "version.VersionBase.instance",
-    "_internal.config_loader_impl.ConfigLoaderImpl.load_configuration", "version.getbase",
-    "_internal.core_plugins.basic_sweeper.BasicSweeper.split_arguments",
-])  # fmt: skip
-def test_hydra_has_what_is_taken_from_its_private_interfaces(name):
-    """Catches a release of Hydra that lacks one, by its name."""
-    assert callable(get_object(f"hydra.{name}")), f"this release of Hydra has no {name}; see lantern/cli/composing.py"
-    assert JobReturn(_return_value=3)._return_value == 3

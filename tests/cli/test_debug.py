@@ -1,35 +1,32 @@
 """Trainings that are debugged, +debug=…, and where their figures go, logger=…: on a miniature."""
 
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from lightning_utilities.core.imports import RequirementCache
 from omegaconf import OmegaConf
-from support.commands import run_script
+from support.commands import run_script, trainings_here
 from support.configs import composed
 from support.paths import CONF
 from support.tiny_weights import write_tiny_weights
 
 from lantern.errors import LanternError
-from lantern.training.run import entry, fit
+from lantern.training.run import entry
 from tools.miniature import write_captioned_scenes
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch) -> Iterator[Callable[..., Path]]:
     """train.py in this process, to the run folder."""
-    monkeypatch.setattr(fit, "silence_warnings", lambda: None)  # which would outlast the test
     monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
 
     def run(name: str, *settings: str) -> Path:
         run_script(monkeypatch, "train.py", "logger.wandb=null", f"hydra.run.dir={tmp_path / name}", *settings)
         return tmp_path / name
 
-    yield run
-    signal.signal(signal.SIGTERM, before)
+    with trainings_here(monkeypatch):
+        yield run
 
 
 @pytest.fixture

@@ -1,17 +1,15 @@
 """The figure that a command returns to a sweeper that optimises, such as Optuna's."""
 
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hydra.experimental.callback import Callback
-from support.commands import run_script
+from support.commands import run_script, trainings_here
 from support.tiny_weights import write_tiny_weights
 
 from lantern.cli.settings import figure_of
 from lantern.errors import LanternError
-from lantern.training.run import fit
 from tools.miniature import write_captioned_scenes
 
 
@@ -25,8 +23,6 @@ class Returned(Callback):
 @pytest.fixture
 def returned(monkeypatch, capsys) -> Iterator[Callable[..., list[str]]]:
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    monkeypatch.setattr(fit, "silence_warnings", lambda: None)  # which would outlast the test
-    before = signal.getsignal(signal.SIGTERM)
 
     def returned(program: str, folder: Path, *settings: str) -> list[str]:
         seen = f"+hydra.callbacks.seen._target_={__name__}.Returned"
@@ -34,8 +30,8 @@ def returned(monkeypatch, capsys) -> Iterator[Callable[..., list[str]]]:
         run_script(monkeypatch, program, *settings, f"hydra.run.dir={folder / 'run'}", seen)
         return [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines() if line[:9] == "returned "]
 
-    yield returned
-    signal.signal(signal.SIGTERM, before)
+    with trainings_here(monkeypatch):
+        yield returned
 
 
 def test_a_figure_is_named_or_the_known_ones_are():

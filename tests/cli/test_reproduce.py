@@ -1,14 +1,14 @@
 """A row measured again: the run is found, only harmless overrides are replayed, and figures stay within intervals."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
-from support.paths import CONF, ROOT
+from support.commands import run_script
+from support.paths import CONF
+from support.tiny_weights import write_tiny_weights
 
 from lantern.cli.composing import composed
 from lantern.cli.reproduce import check_harmless, check_named, recorded_run, replay
@@ -17,18 +17,16 @@ from lantern.evaluation.rows import Row, read_rows
 from lantern.runtime.files import replace_text
 
 SETTING = ["acceptance=lantern", "acceptance.delta=0.1", "tree=chain"]
-SIZES = ["speed.num_prompts=0", "quality.num_images=64", "metrics.fidelity.num_references=256"]
+SIZES = ["speed.num_prompts=0", "quality.num_images=64", "metrics.fidelity.num_references=256", "dtype=float32"]
 MEASURED = (
     "frechet", "kernel", "precision", "recall", "texture_accuracy", "shape_accuracy", "colour_accuracy", "all_accuracy",
     "frechet_diff", "kernel_diff", "precision_loss", "recall_loss", "all_accuracy_loss", "output_tv", "code_distance",
 )  # fmt: skip
 
 
-def measured(folder: Path, *overrides: str) -> Row:
-    own = [f"hydra.run.dir={folder}", "tracking.mode=disabled", *overrides]
-    command = [sys.executable, "evaluate.py", *SETTING, *SIZES, *own]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def measured(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> Row:
+    own = [f"hydra.run.dir={folder}", f"paths.weights={folder.parent}/weights", "tracking.mode=disabled"]
+    run_script(monkeypatch, "evaluate.py", *SETTING, *SIZES, *own, *overrides)
     return read_rows(folder / "results.jsonl")[-1]
 
 
@@ -115,10 +113,11 @@ def test_yamls_of_ones_own_are_composed_beside_conf(tmp_path):
 
 
 @pytest.mark.full
-def test_repeating_a_row_with_another_seed_and_batch_size_stays_within_its_intervals(tmp_path):
+def test_repeating_a_row_with_another_seed_and_batch_size_stays_within_its_intervals(tmp_path, monkeypatch):
     """Catches an image that depends on its batch, and intervals that are too narrow. One of 15 may be outside."""
-    one = measured(tmp_path / "one", "seed=0", "batch_size=16")
-    other = measured(tmp_path / "other", "seed=1", "batch_size=32")
+    write_tiny_weights(tmp_path / "weights", side=8)
+    one = measured(monkeypatch, tmp_path / "one", "seed=0", "batch_size=16")
+    other = measured(monkeypatch, tmp_path / "other", "seed=1", "batch_size=32")
     compared = [key for key in MEASURED if bounded(one, key) and bounded(other, key)]
     assert set(MEASURED) - set(compared) <= {"recall", "recall_loss"}
     found = {key: apart(one, other, key) for key in compared}

@@ -103,16 +103,6 @@ def test_a_line_of_metadata_without_a_usable_name_or_text_stops_nothing(tmp_path
     assert "metadata.jsonl" in caplog.text
 
 
-def test_a_camera_image_of_several_frames_is_read(tmp_path):
-    """An MPO, as cameras and phones write JPEG files."""
-    content = io.BytesIO()
-    frames = [Image.new("RGB", (20, 20), (value,) * 3) for value in (10, 20)]
-    frames[0].save(content, "MPO", save_all=True, append_images=frames[1:])
-    assert (
-        values_of(in_folder(tmp_path, [("1.jpg", content.getvalue()), ("1.txt", b"caption 10")]).split("train")) == GOOD
-    )
-
-
 def test_no_path_that_data_names_is_opened(tmp_path):
     """A cell's text, its dict and a path beside it, a line's file, links of a shard. Catches local files, or named
     pipes, which block, that a foreign data set makes into images of a training."""

@@ -171,17 +171,3 @@ def test_a_phone_scrolls_nothing_sideways_and_dark_mode_is_dark(page, server, da
         "return cut })()"
     )
     assert page.ask(measure) == []
-    line = page.ask("getComputedStyle(document.querySelector('#prompt')).borderTopColor.match(/\\d+/g).map(Number)")
-    ground = page.ask("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
-    assert contrast(line, ground) >= 3
-
-
-def contrast(one: list[int], other: list[int]) -> float:
-    """Of two sRGB colours, by WCAG 2."""
-
-    def luminance(colour: list[int]) -> float:
-        linear = [x / 12.92 if (x := part / 255) <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for part in colour[:3]]
-        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)

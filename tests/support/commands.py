@@ -1,13 +1,17 @@
 """The repository's commands in the process of the test, which saves the start of an interpreter and its libraries."""
 
 import shlex
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from runpy import run_module, run_path
 
 import pytest
 from support.paths import ROOT
 
 from lantern.cli import composing
+from lantern.training.run import fit
 
 
 def run_script(monkeypatch: pytest.MonkeyPatch, script: str, *overrides: str) -> None:
@@ -16,6 +20,15 @@ def run_script(monkeypatch: pytest.MonkeyPatch, script: str, *overrides: str) ->
     composing._held.clear()
     monkeypatch.setattr(sys, "argv", [script, *overrides, "hydra/job_logging=none"])
     run_path(str(ROOT / script), run_name="__main__")
+
+
+@contextmanager
+def trainings_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Within it, run_script of train.py leaves this process's warnings and signals as they were."""
+    monkeypatch.setattr(fit, "silence_warnings", lambda: None)
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 def run_as_module(monkeypatch: pytest.MonkeyPatch, module: str, *overrides: str) -> None:

@@ -1,19 +1,17 @@
 """A miniature tokenizer and target, untrained."""
 
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from support.commands import refusal
+from support.commands import refusal, trainings_here
 from support.tiny_tasks import CODES, target_task
 
 from lantern.models.checkpoints import save_weights
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.weights_folder import load_target
-from lantern.training.run import fit
 
 
 @pytest.fixture(scope="session")
@@ -42,8 +40,6 @@ def target(weights: Path) -> LlamaGenTarget:
 @pytest.fixture
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     """What train.py or another of its kind says, in this process."""
-    monkeypatch.setattr(fit, "silence_warnings", lambda: None)  # which would outlast the test
     monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-    yield lambda command, *arguments: refusal(monkeypatch, command, *arguments, "logger.wandb=null")
-    signal.signal(signal.SIGTERM, before)
+    with trainings_here(monkeypatch):
+        yield lambda command, *arguments: refusal(monkeypatch, command, *arguments, "logger.wandb=null")

@@ -1,4 +1,4 @@
-"""Private interfaces of Lightning that a training relies on. A test names each of them."""
+"""Private interfaces of Lightning that a training relies on."""
 
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import WandbLogger
