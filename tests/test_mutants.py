@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 from support import tables
-from support.mutants import MUTANTS, Mutant, NoSubtraction
+from support.mutants import MUTANTS, Mutant, NoSubtraction, tried_at_once
 from support.paths import ROOT
 from torch import Tensor
 
@@ -222,14 +222,16 @@ def copied(tmp_path_factory):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
-def test_a_mutant_fails_its_test(mutant: Mutant, copied):
-    place = copied / mutant.file
-    before = place.read_text()
-    place.write_text(before.replace(mutant.text, mutant.wrong))
+@pytest.mark.parametrize("mutants", tried_at_once())
+def test_mutants_fail_their_tests(mutants: list[Mutant], copied):
+    before = {mutant: (copied / mutant.file).read_text() for mutant in mutants}
+    for mutant, text in before.items():
+        (copied / mutant.file).write_text(text.replace(mutant.text, mutant.wrong))
     try:
-        command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "-p", "no:cacheprovider"]
-        run = subprocess.run([*command, f"tests/{mutant.test}"], cwd=copied, capture_output=True, text=True)
+        command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-rf", "-p", "no:cacheprovider"]
+        tests = [f"tests/{mutant.test}" for mutant in mutants]
+        run = subprocess.run([*command, *tests], cwd=copied, capture_output=True, text=True)
     finally:
-        place.write_text(before)
-    assert run.returncode == 1, run.stdout  # 1: tests ran, and some failed
+        for mutant, text in before.items():
+            (copied / mutant.file).write_text(text)
+    assert [test for test in tests if f"FAILED {test}" not in run.stdout] == [], run.stdout
