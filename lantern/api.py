@@ -21,7 +21,7 @@ from lantern.cli.composing import built, composed
 from lantern.cli.error_messages import sentence, user_error
 from lantern.cli.settings import check_settings, group_of, key_of
 from lantern.data.prompts import Batch, check_text, load_prompts
-from lantern.errors import LanternError, check_batch_size, check_whole, first_line
+from lantern.errors import LanternError, check_batch_size, check_whole, explaining
 from lantern.evaluation.contender import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import DrafterOverrides, Pipeline, bind_missing, check_skip, pipelines
@@ -232,15 +232,9 @@ def wrap(model: "PreTrainedModel", processor: object, name: str | None = None, s
 
 
 def _around(config: DictConfig, loaded: "Pretrained") -> Target:
-    try:
+    kind = type(loaded.model).__name__
+    with explaining(f"{kind} is no such model", "give the name in conf/model of its own", LanternError):
         return instantiate(config, _partial_=True)(checkpoint=loaded)
-    except LanternError:
-        raise
-    except Exception as error:  # whatever the config of another family refuses
-        kind = type(loaded.model).__name__
-        raise LanternError(
-            f"{kind} is no such model ({first_line(error)}); give the name in conf/model of its own"
-        ) from error
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """The errors that a user can act on. Entry points print them as one sentence, without a traceback."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from logging import Logger
 from typing import TypeGuard
 
@@ -14,6 +15,18 @@ class LanternError(ValueError):
 
 class CheckpointError(LanternError):
     """A weights file is missing, unreadable, unsafe or made for another model."""
+
+
+@contextmanager
+def explaining(what: str, remedy: str, kind: type[LanternError] = CheckpointError) -> Iterator[None]:
+    """Within it, whatever a library raises becomes one sentence: what has failed, the library's reason, the remedy.
+    Readers of foreign files and clients of servers raise many kinds of errors."""
+    try:
+        yield
+    except LanternError:
+        raise
+    except Exception as error:
+        raise kind(f"{what} ({first_line(error)}); {remedy}") from error
 
 
 def unknown_setting(setting: str, part: str, known: Sequence[str]) -> str:
@@ -62,6 +75,15 @@ def unwritable(what: object, error: OSError) -> LanternError:
     if error.errno in FULL:
         remedy = "make room and start again in the same folder: what was finished is kept"
     return LanternError(f"cannot write {what} ({error.strerror}); {remedy}")
+
+
+@contextmanager
+def writing(what: object) -> Iterator[None]:
+    """Within it, an OSError becomes the error of `unwritable`."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(what, error) from error
 
 
 class FirstWarning:

@@ -15,7 +15,7 @@ from lantern.data.image_io import caption_keys, try_caption
 from lantern.data.imagefolder import class_numbers, synsets
 from lantern.data.splits import IndexedImages, UnusableImageError, index_row
 from lantern.data.text_tables import column_of
-from lantern.errors import LanternError, first_line
+from lantern.errors import LanternError, explaining, first_line
 
 BATCH = 32  # rows in memory at once
 DAMAGED = (pyarrow.ArrowException, tarfile.TarError, zipfile.BadZipFile, TypeError, ValueError)
@@ -33,16 +33,13 @@ class Stream:
         from datasets import Image, load_dataset_builder  # takes seconds to import
 
         self.name, place = name, f"{name}:{split}"
-        try:
+        remedy = "give one that `datasets` reads, and a split of it"
+        with explaining(f"{place} cannot be read", remedy, LanternError):
             builder = load_dataset_builder(name, config, **options)
             if columns and hasattr(builder.config, "columns"):
                 builder.config.columns = columns
             rows = builder.as_streaming_dataset(split)
             self.columns = list(rows.features or next(iter(rows), {}))  # a .csv states none
-        except Exception as error:  # of datasets, the Hub's client, and the readers of every format
-            raise LanternError(
-                f"{place} cannot be read ({first_line(error)}); give one that `datasets` reads, and a split of it"
-            ) from error
         kinds = rows.features or {}
         for key in [key for key, kind in kinds.items() if isinstance(kind, Image)]:
             rows = rows.cast_column(key, Image(decode=False))
@@ -154,14 +151,14 @@ def index_parts(
     """A row of the index for each row of the parts, whose images are decoded only when they are used. numbers: of
     classes, by the labels of folders that are a part of ImageNet's."""
     for name, part, *_ in items:
-        try:
-            with closing(stream.read([column], part)) as rows:
-                for row, cells in enumerate(rows):
-                    caption, problem = try_caption(cells[column].as_py, num_classes)
-                    problem = problem or ("" if caption else "no caption")
-                    yield index_row(name, f"{name}/{part}-{row}", problem, numbers.get(caption, caption), part, row)
-        except Exception as error:  # of the network, the Hub's client, and the readers of every format
-            if is_damage(error):
+        with explaining(f"{name} cannot be read", "start again, it goes on", LanternError):
+            try:
+                with closing(stream.read([column], part)) as rows:
+                    for row, cells in enumerate(rows):
+                        caption, problem = try_caption(cells[column].as_py, num_classes)
+                        problem = problem or ("" if caption else "no caption")
+                        yield index_row(name, f"{name}/{part}-{row}", problem, numbers.get(caption, caption), part, row)
+            except Exception as error:
+                if not is_damage(error):
+                    raise
                 yield index_row(name, f"{name}/{part}", f"the part breaks off: {first_line(error)}")
-                continue
-            raise LanternError(f"{name} cannot be read ({first_line(error)}); start again, it goes on") from error

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
 from math import ceil
@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from lantern.data.image_io import READ, images_below, load_image
-from lantern.errors import LanternError, first_line, unwritable
+from lantern.errors import LanternError, explaining, writing
 from lantern.runtime.files import replace_file
 
 READERS = 4  # threads that decode image files
@@ -172,13 +172,9 @@ def _is_covariance(matrix: np.ndarray) -> bool:
     return bool(np.abs(matrix - matrix.T).max() <= slack and np.linalg.eigvalsh(matrix)[0] >= -slack)
 
 
-@contextmanager
-def _readable(source: str | Path) -> Iterator[None]:
+def _readable(source: str | Path) -> AbstractContextManager[None]:
     """One sentence for whatever zipfile, zlib and numpy raise on a damaged file."""
-    try:
-        yield
-    except Exception as error:
-        raise LanternError(f"{source} cannot be read ({first_line(error)}); write or fetch it again") from error
+    return explaining(f"{source} cannot be read", "write or fetch it again", LanternError)
 
 
 def _parts_of(source: str | Path) -> set[str]:
@@ -195,10 +191,8 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _pixels(read: Callable[[], bytes], size: int | None, name: str) -> np.ndarray:
-    try:
+    with explaining(f"{name} cannot be read", "repair it or take it out", LanternError):
         return load_image(read(), size)
-    except Exception as error:  # decoders raise struct.error, IndexError and others on damaged files
-        raise LanternError(f"{name} cannot be read ({error}); repair it or take it out") from error
 
 
 def _as_tensor(images: Iterable[np.ndarray], shapes: set[tuple[int, ...]]) -> Tensor:
@@ -269,8 +263,6 @@ def write_layout(
     """numbers: of each image's prompt."""
     if layout not in LAYOUTS:
         raise LanternError(f"layout={layout} is unknown; give one of {', '.join(LAYOUTS)}")
-    try:
+    with writing(f"images to {folder}"):
         Path(folder).mkdir(parents=True, exist_ok=True)
         LAYOUTS[layout](Path(folder), images, prompts, numbers)
-    except OSError as error:
-        raise unwritable(f"images to {folder}", error) from error

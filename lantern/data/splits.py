@@ -17,7 +17,7 @@ from datasets import Dataset, Features, Value
 from lantern.data.cached_table import MakeRows, cache_key, cached_rows, expand_home
 from lantern.data.image_io import NAMES_SHOWN, READ, load_image, problem_of
 from lantern.data.text_tables import is_text, printable
-from lantern.errors import LanternError, first_line
+from lantern.errors import LanternError, explaining, first_line
 from lantern.runtime.files import replace_text
 
 LOCATION = ("file", "start", "size")  # the arguments of a Read
@@ -84,14 +84,11 @@ class IndexedSplit(Sequence):
         return {"image": self._image(row).copy(), "caption": row["caption"]}  # torch.from_numpy needs a writable array
 
     def _image(self, row: dict[str, Any]) -> np.ndarray:
-        try:
-            content = self.read(*(row[key] for key in LOCATION))
+        try:  # listed when it was there: the file has changed since, or its disk is gone
+            with explaining(f"{row['name']} in {row['file']} can no longer be read", "start again", LanternError):
+                content = self.read(*(row[key] for key in LOCATION))
         except UnusableImageError as error:
             raise UnusableImageError(error.problem, row["name"]) from error
-        except Exception as error:  # listed when it was there: the file has changed since, or its disk is gone
-            raise LanternError(
-                f"{row['name']} in {row['file']} can no longer be read ({first_line(error)}); start again"
-            ) from error
         try:
             return load_image(content, self.size, 2 * self.size)
         except Exception as error:  # decoders raise struct.error, IndexError and others on damaged files

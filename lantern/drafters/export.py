@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from huggingface_hub import ModelCardData
 
 from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.released import is_released, to_released
-from lantern.drafters.loading import drafter_folder, is_parallel, is_training, load_network, network_of, read_drafter
-from lantern.errors import CheckpointError, LanternError, first_line
+from lantern.drafters.loading import drafter_folder, is_parallel, is_training, load_network, read_drafter
+from lantern.errors import CheckpointError, LanternError, explaining
 from lantern.identity import PROVENANCE, git_state
 from lantern.models.checkpoints import (
     CONFIG_FILE,
@@ -20,7 +21,7 @@ from lantern.models.checkpoints import (
     TORCH_FILE,
     WEIGHTS_FILE,
     load_weights,
-    read_torch,
+    read_file,
     save_weights,
 )
 from lantern.models.hub import HUB_ID, commit_of
@@ -128,14 +129,10 @@ def push(folder: Path, repository: str, card: str) -> str:
     if place.is_file() and "written by Lantern" not in place.read_text(errors="replace"):
         raise LanternError(f"{place} is not a card that was written here; give to=<a folder of its own>")
     place.write_text(card)
-    try:
+    with explaining(f"push={repository} failed", f"what was to be uploaded is in {folder}", LanternError):
         client = huggingface_hub.HfApi()
         client.create_repo(repository, exist_ok=True)
         return str(client.upload_folder(repo_id=repository, folder_path=folder, allow_patterns=UPLOADED))
-    except Exception as error:  # of the Hub's client and its connections
-        raise LanternError(
-            f"push={repository} failed ({first_line(error)}); what was to be uploaded is in {folder}"
-        ) from error
 
 
 def exported_step(source: Path) -> dict[str, Any]:
@@ -144,7 +141,7 @@ def exported_step(source: Path) -> dict[str, Any]:
     if not is_training(source):
         noted = read_object(source.parent / EXPORTED)
         return noted if noted.get("weights") == source.name else {}
-    content: Any = read_torch(source)
+    content: Any = read_file(source)
     validated = content.get(VALIDATED) or {"step": content["global_step"], "figures": {}}
     return validated if validated["step"] == content["global_step"] else validated | {"figures": {}}
 
@@ -158,15 +155,12 @@ def _eagle_folder(checkpoint: str, target: Target) -> Path:
 
 
 def _check_place(folder: Path, file: str, has_their_names: bool) -> None:
+    """Refuses a folder whose weights are no drafter of this format, which would be lost."""
     found = {path.name for path in folder.glob("*") if path.suffix in FILE_SUFFIXES}
-    if not found:
-        return
-    try:
-        network_of(*read_drafter(folder), folder)
-        may_replace = found == {file} and is_released(load_weights(folder)[0]) == has_their_names
-    except CheckpointError:
-        may_replace = False
-    if not may_replace:
+    state: dict = {}
+    with suppress(CheckpointError):
+        state, _ = load_weights(folder)
+    if found and not (found == {file} and "fc.weight" in state and is_released(state) == has_their_names):
         raise LanternError(
             f"to={folder} holds {', '.join(sorted(found))}, which is no drafter of this format; give another folder"
         )

@@ -3,7 +3,7 @@ checkpoint of their training. Ours carry the hash of the target whose features t
 name no target, so that only sizes can be checked."""
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.drafters.eagle.released import from_released, is_released
 from lantern.drafters.parallel import Parallel
-from lantern.errors import CheckpointError, first_line
+from lantern.errors import CheckpointError, explaining
 from lantern.identity import INT8
 from lantern.models.checkpoints import (
     CONFIG_FILE,
@@ -27,7 +27,7 @@ from lantern.models.checkpoints import (
     load_described,
     load_weights,
     randomly_initialised,
-    read_torch,
+    read_file,
     weights_file,
     weights_hash,
 )
@@ -66,16 +66,16 @@ def eagle_layer(checkpoint: str | Path, target: FeatureTarget) -> tuple[EagleNet
         network = randomly_initialised(lambda: EagleNetwork(dim, dim // head_dim, feed_forward_dim(dim, 256)))
         return network.to(weight.device, weight.dtype), RANDOM
     folder = drafter_folder(checkpoint, target)
-    return _share(load_network, folder, target), weights_hash(folder)
+    return _share(EagleNetwork, folder, target), weights_hash(folder)
 
 
-def _share(load: Callable[[Path, Target], Network], folder: Path, target: Target) -> Network:
-    """load(folder, target) on the target's device, or the network already loaded if a drafter uses it: drafters only
-    read it, and tree=auto makes a dozen drafters of one network."""
+def _share(kind: type[Network], folder: Path, target: Target) -> Network:
+    """The network on the target's device, or the one already loaded if a drafter uses it: drafters only read it, and
+    tree=auto makes a dozen drafters of one network."""
     weight = target.embed_weight
-    key = load, folder, weights_hash(folder), target.weights_hash, weight.shape, weight.dtype, weight.device
+    key = kind, folder, weights_hash(folder), target.weights_hash, weight.shape, weight.dtype, weight.device
     if (network := _in_use.get(key)) is None:
-        network = _in_use[key] = load(folder, target).to(weight.device, weight.dtype)
+        network = _in_use[key] = load_network(folder, target, kind=kind).to(weight.device, weight.dtype)
         check_finite(network.state_dict(), folder)  # also in a narrower dtype
     return network
 
@@ -83,7 +83,7 @@ def _share(load: Callable[[Path, Target], Network], folder: Path, target: Target
 def load_parallel(checkpoint: str | Path, target: FeatureTarget, tree: TreePolicy, sampling: Sampling) -> Parallel:
     """As load_eagle, for drafters of train.py drafter=parallel."""
     folder = drafter_folder(checkpoint, target, PARALLEL)
-    return Parallel(_share(load_parallel_network, folder, target), target, tree, sampling, weights_hash(folder))
+    return Parallel(_share(ParallelNetwork, folder, target), target, tree, sampling, weights_hash(folder))
 
 
 def drafter_folder(
@@ -91,8 +91,6 @@ def drafter_folder(
 ) -> Path:
     """The folder of a drafter's files, or a checkpoint of its training. checkpoint: one of these, a Hub id, or
     wandb:<artifact>; command: trains such a drafter."""
-    if not isinstance(checkpoint, str | Path):
-        raise CheckpointError(f"{setting}={checkpoint} is not a name or a path; give the folder of a drafter")
     if str(checkpoint).startswith(ARTIFACT):
         return fetch_artifact(str(checkpoint), setting)
     if is_training(path := Path(checkpoint).expanduser()):
@@ -108,13 +106,8 @@ def fetch_artifact(name: str, setting: str) -> Path:
     """The folder of a Weights & Biases artifact, wandb:entity/project/name:version, kept by W&B's own cache."""
     import wandb
 
-    try:
+    with explaining(f"{setting}={name} cannot be fetched", "give wandb:entity/project/name:version, or its folder"):
         return Path(wandb.Api().artifact(name.removeprefix(ARTIFACT)).download())
-    except Exception as error:  # of W&B's client and its connections
-        raise CheckpointError(
-            f"{setting}={name} cannot be fetched ({first_line(error)}); give wandb:entity/project/name:version, or its "
-            "folder"
-        ) from error
 
 
 def is_drafter(folder: Path) -> bool:
@@ -130,7 +123,7 @@ def is_training(path: Path) -> bool:
 def read_training(path: Path) -> tuple[dict[str, Tensor], dict]:
     """State dict and config of the drafter in a checkpoint of its training: what this training exports if it ends
     there, averaged weights where a callback averages them."""
-    content = read_torch(path)
+    content = read_file(path)
     state, config = (content.get(key) if isinstance(content, dict) else None for key in ("state_dict", DESCRIPTION))
     if not isinstance(state, dict) or not isinstance(config, dict):
         raise CheckpointError(
@@ -145,27 +138,19 @@ def is_parallel(state: dict[str, Tensor], config: dict) -> bool:
     return "levels" in config or any(name.startswith("ahead.") for name in state)
 
 
-def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOINT) -> EagleNetwork:
-    """The drafter's network alone, to decode with or to train further. setting: the config key of `checkpoint`."""
+def load_network(
+    checkpoint: str | Path, target: Target, setting: str = CHECKPOINT, kind: type[Any] = EagleNetwork
+) -> Any:
+    """The drafter's network alone, to decode with or to train further, if it is one for this target. setting: the
+    config key of `checkpoint`."""
     state, config = read_drafter(checkpoint)
-    if is_parallel(state, config):
+    if kind is EagleNetwork and is_parallel(state, config):
         raise CheckpointError(f"{checkpoint} is a parallel drafter; add drafter=parallel")
-    return _fitting(EagleNetwork, state, config, checkpoint, target, setting, EAGLE)
-
-
-def load_parallel_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOINT) -> ParallelNetwork:
-    """As load_network, for drafters of train.py drafter=parallel."""
-    return _fitting(ParallelNetwork, *read_drafter(checkpoint), checkpoint, target, setting, PARALLEL)
-
-
-def _fitting(
-    kind: type[Network], state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, setting: str,
-    command: str,
-) -> Network:  # fmt: skip
-    """The network, if it is one for this target; command: trains such a drafter."""
+    command = EAGLE if kind is EagleNetwork else PARALLEL
     remedy = f"give {setting}=<a drafter of this target>, or distil one with: {command}"
     _check(state, config, checkpoint, target, remedy)
-    network = _build(kind, state, config, checkpoint, command)
+    sizes = {name: config[name] for name in signature(kind).parameters if name in config}
+    network = load_described(kind, sizes, state, checkpoint, f"distil it again with: {command}")
     width = network.fc.out_features // network.attention.num_heads
     if isinstance(target, FeatureTarget) and width != (wanted := target.rotation.shape[-1]):
         raise CheckpointError(
@@ -199,19 +184,3 @@ def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
         return read_training(path)
     state, config = load_weights(checkpoint)
     return from_released(state, config, checkpoint) if is_released(state) else (state, config)
-
-
-def network_of(state: dict[str, Tensor], config: dict, checkpoint: str | Path) -> EagleNetwork:
-    """The network of a state dict and config in our names."""
-    return _build(EagleNetwork, state, config, checkpoint, EAGLE)
-
-
-def _build(
-    kind: type[Network], state: dict[str, Tensor], config: dict, checkpoint: str | Path, command: str
-) -> Network:
-    """A network of the sizes in its config, with its weights."""
-    known = signature(kind).parameters.values()
-    if missing := [one.name for one in known if one.default is one.empty and one.name not in config]:
-        raise CheckpointError(f"{checkpoint}/config.json lacks {', '.join(missing)}; distil it with: {command}")
-    sizes = {one.name: config[one.name] for one in known if one.name in config}
-    return load_described(kind, sizes, state, checkpoint, f"distil it again with: {command}")

@@ -11,7 +11,7 @@ from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, Featu
 from torch_fidelity.metric_isc import KEY_METRIC_ISC_MEAN, isc_features_to_metric
 
 from lantern.data.image_sets import Images
-from lantern.errors import CheckpointError, LanternError, is_whole
+from lantern.errors import CheckpointError, LanternError, explaining, is_whole
 from lantern.identity import state_hash
 from lantern.metrics.intervals import difference_interval, jackknife, prompt_groups, swapped_sides, swaps
 from lantern.metrics.metric import ImagesMemo, Metric, as_bytes, extract_features
@@ -58,10 +58,8 @@ def load_inception(weights: str | Path | None, device: str = "cpu") -> Inception
     if weights is None:
         raise CheckpointError(WITHOUT_WEIGHTS)
     read_weights(weights)  # torch-fidelity would execute code in the file
-    try:
+    with explaining(f"{weights} holds no weights of torch-fidelity's Inception", FETCH):
         body = FeatureExtractorInceptionV3("inception", LAYERS, feature_extractor_weights_path=str(weights))
-    except RuntimeError as error:
-        raise CheckpointError(f"{weights} holds no weights of torch-fidelity's Inception; {FETCH}") from error
     return Inception(body).to(resolve_device(device))
 
 

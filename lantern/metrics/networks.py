@@ -4,13 +4,11 @@ a metric."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
 import torch
 from PIL.Image import Resampling
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoTokenizer, CLIPModel, CLIPVisionModel
@@ -18,7 +16,7 @@ from transformers import CLIPImageProcessorPil as ClipProcessor
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from lantern.data.image_sets import Images
-from lantern.errors import CheckpointError, LanternError, first_line
+from lantern.errors import LanternError, explaining
 from lantern.identity import state_hash
 from lantern.metrics.intervals import mean_interval
 from lantern.metrics.metric import ImagesMemo, Metric, as_bytes, batches
@@ -27,7 +25,6 @@ from lantern.models.hub import find_folder
 from lantern.runtime.hardware import resolve_device
 
 BATCH_SIZE = 32
-UNREADABLE = (OSError, ValueError, KeyError, AttributeError, RuntimeError, SafetensorError, UnpicklingError)
 CLIP_BYTES, VISION_BYTES, TOKENIZER_BYTES = 4 * 10**9, 4 * 10**8, 3 * 10**6  # about, of the usual ones
 TOKENIZER_FILES = "*.json", "*.txt"
 PROCESSOR_FILE = "preprocessor_config.json"
@@ -134,22 +131,19 @@ class ImageTextScore(Metric):
 def load_vision(folder: str | Path, device: str = "cpu") -> VisionFeatures:
     """A vision network of `transformers` from a local folder or the Hub."""
     folder = find_folder(folder, "extractor.folder", VISION_BYTES)
-    try:
+    remedy = "download one of `transformers`, such as facebook/dinov2-base, and give its folder"
+    with explaining(f"{folder} holds no vision network", remedy):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         body = _read_pretrained(CLIPVisionModel if config.model_type.startswith("clip") else AutoModel, folder)
         pixels = Pixels(AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True))
-    except UNREADABLE as error:
-        raise CheckpointError(
-            f"{folder} holds no vision network ({first_line(error)}); download one of `transformers`, such as "
-            f"facebook/dinov2-base, and give its folder"
-        ) from error
     return _frozen(VisionFeatures(body, pixels), device)
 
 
 def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: float = 1.0, device: str = "cpu") -> Clip:
     """A CLIP of `transformers` from a local folder or the Hub. tokenizer: another one, for weights that have none."""
     folder = find_folder(folder, "network.folder", CLIP_BYTES)
-    try:
+    remedy = "download one of `transformers`, such as openai/clip-vit-base-patch32, and give its folder"
+    with explaining(f"{folder} holds no CLIP with both its image and its text side", remedy):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         if config.model_type != "clip":
             raise ValueError(f"its model_type is {config.model_type}, not clip")
@@ -158,11 +152,6 @@ def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: fl
             processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)
         else:
             processor = ClipProcessor(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
-    except UNREADABLE as error:
-        raise CheckpointError(
-            f"{folder} holds no CLIP with both its image and its text side ({first_line(error)}); download one of "
-            f"`transformers`, such as openai/clip-vit-base-patch32, and give its folder"
-        ) from error
     words = load_tokenizer(tokenizer or folder, config.text_config.vocab_size)
     return _frozen(Clip(body, words, Pixels(processor), scale), device)
 
@@ -171,16 +160,11 @@ def load_tokenizer(source: str | Path, vocab_size: int) -> Tokenizer:
     folder = find_folder(
         source, "network.tokenizer", TOKENIZER_BYTES, TOKENIZER_FILES, lambda found: any(found.glob("*.json"))
     )
-    try:
+    remedy = "give the folder of its tokenizer.json, or of vocab.json and merges.txt"
+    with explaining(f"the CLIP needs a tokenizer of {vocab_size} tokens and {folder} holds none", remedy):
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        known = f"one of {len(tokenizer)} tokens"
-    except (OSError, ValueError, KeyError) as error:
-        tokenizer, known = (), f"none ({first_line(error)})"
-    if len(tokenizer) != vocab_size:
-        raise CheckpointError(
-            f"the CLIP needs a tokenizer of {vocab_size} tokens and {folder} holds {known}; give the folder of its "
-            f"tokenizer.json, or of vocab.json and merges.txt"
-        )
+        if len(tokenizer) != vocab_size:
+            raise ValueError(f"one of {len(tokenizer)} tokens")
     return tokenizer
 
 

@@ -7,19 +7,16 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from lantern.errors import CheckpointError, first_line
+from lantern.errors import CheckpointError, explaining
 from lantern.identity import files_hash
 from lantern.models.hub import find_file
 from lantern.runtime.files import replace_file
-from lantern.runtime.hardware import DTYPES
 
 RANDOM = "random"  # in place of a checkpoint: random weights, for timing a size without its file
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
@@ -42,10 +39,7 @@ log = logging.getLogger(__name__)
 def read_weights(path: str | Path, part: str | None = None) -> dict[str, Tensor]:
     """The state dict in a .safetensors or torch file, unwrapped from WRAPPER_KEYS. Code in it is never executed.
     part: the key to take of a file that holds several, such as "model" beside "ema"."""
-    path = Path(path)
-    if not path.is_file():
-        raise CheckpointError(f"no weights at {path}; give the path of a .safetensors or torch checkpoint")
-    content = _read_safetensors(path) if path.suffix == ".safetensors" else read_torch(path)
+    content = read_file(path := Path(path))
     while isinstance(content, dict):
         keys = [key for key in WRAPPER_KEYS if isinstance(content.get(key), dict)]
         if part is not None and keys and part not in keys:
@@ -61,36 +55,20 @@ def read_weights(path: str | Path, part: str | None = None) -> dict[str, Tensor]
     return content
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is not a readable safetensors file ({error}); copy it again") from error
-
-
-def read_torch(path: Path) -> object:
-    """What torch.save wrote. Code in it is never executed."""
-    try:
+def read_file(path: Path) -> object:
+    """The content of a .safetensors file, or what torch.save wrote."""
+    remedy = "copy it again, or of a torch file that you trust save the state dict alone"
+    with explaining(f"{path} holds no readable weights; code in it is never executed", remedy):
+        if path.suffix == ".safetensors":
+            return load_file(path)
         with torch.serialization.safe_globals([argparse.Namespace]):  # saved by training scripts: their command line
             return torch.load(path, map_location="cpu", weights_only=True)
-    except UnpicklingError as error:
-        raise CheckpointError(
-            f"{path} is corrupt or needs Python code to load, which is never executed; if you trust it, save its "
-            "state dict alone: torch.save(torch.load(<it>, weights_only=False)['state_dict'], <a new file>)"
-        ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        reason = first_line(error)
-        raise CheckpointError(f"{path} is not a readable torch checkpoint ({reason}); copy it again") from error
 
 
 def build_described(make: Callable[..., Made], sizes: Mapping[str, object], source: str | Path, remedy: str) -> Made:
     """make(**sizes), the arguments read from the config.json of the folder `source`."""
-    try:
+    with explaining(f"{source}/{CONFIG_FILE} does not describe a {make.__name__}", remedy):
         return make(**sizes)
-    except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
-        raise CheckpointError(
-            f"{source}/{CONFIG_FILE} does not describe a {make.__name__} ({first_line(error)}); {remedy}"
-        ) from error
 
 
 def load_described(
@@ -103,29 +81,19 @@ def load_described(
 
 
 def load_strictly(model: nn.Module, state: dict[str, Tensor], source: str | Path, remedy: str) -> None:
-    """Loads `state` into `model`, cast to the model's dtypes. Names, shapes and number must match exactly, values be
-    finite, also after the cast; the CheckpointError ends with `remedy`."""
-    model.load_state_dict(fitting_state(model, state, source, remedy))
-    check_finite(model.state_dict(), source)
-
-
-def fitting_state(model: nn.Module, state: dict[str, Tensor], source: str | Path, remedy: str) -> dict[str, Tensor]:
-    """The weights of a state dict that are the model's; CheckpointError for any that do not fit or are missing."""
-    own = model.state_dict()
-    shapes = {name: tuple(value.shape) for name, value in own.items()}
+    """Loads `state` into `model`, cast to the model's dtypes. Names and shapes must match exactly, values be finite,
+    also after the cast; the CheckpointError ends with `remedy`."""
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     state = {name: value for name, value in state.items() if name in shapes or not name.endswith(UNUSED)}
     found = {name: tuple(value.shape) for name, value in state.items()}
     problems = {
         "missing": [name for name in shapes if name not in found],
         "unexpected": [name for name in found if name not in shapes],
         "mis-shaped": [f"{k} {found[k]} instead of {s}" for k, s in shapes.items() if found.get(k, s) != s],
-        "no weights but numbers of another kind": [
-            f"{name} {value.dtype}" for name, value in state.items()
-            if name in own and own[name].is_floating_point() and value.dtype not in DTYPES.values()
-        ],
-    }  # fmt: skip
+    }
     check_fit(problems, source, remedy)
-    return state
+    model.load_state_dict(state)
+    check_finite(model.state_dict(), source)
 
 
 def check_fit(problems: dict[str, list[str]], source: str | Path, remedy: str) -> None:
@@ -152,9 +120,8 @@ def shortened(names: list[str]) -> str:
 
 def weights_hash(path: str | Path) -> str:
     path = weights_file(path) if Path(path).is_dir() else Path(path)
-    if not path.is_file():
-        raise CheckpointError(f"no weights at {path}; train the model or give the path of its weights")
-    stat = path.stat()
+    with explaining(f"no weights at {path}", "train the model or give the path of its weights"):
+        stat = path.stat()
     return _file_hash(path, stat.st_size, stat.st_mtime_ns)
 
 
@@ -195,7 +162,7 @@ def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict, fil
     for a moment: nobody reads one beside the other. file: TORCH_FILE for programs that read only that."""
     path = Path(folder) / file
     write = torch.save if file == TORCH_FILE else save_file
-    try:
+    with explaining(f"cannot write weights to {path.parent}", "make room, or choose a folder you may write to"):
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}  # unshared
 
@@ -208,9 +175,6 @@ def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict, fil
             replace_file(path, write_weights)
 
         replace_file(path.parent / CONFIG_FILE, write_both)
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch.save to a full disk is a RuntimeError
-        remedy = "make room, or choose a folder you may write to"
-        raise CheckpointError(f"cannot write weights to {path.parent} ({error}); {remedy}") from error
     return path
 
 
@@ -227,15 +191,8 @@ def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
 
 def read_config(folder: str | Path) -> dict:
     path = Path(folder) / CONFIG_FILE
-    try:
-        config = json.loads(path.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"no {CONFIG_FILE} in {folder}; give a folder of weights that Lantern wrote") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not readable JSON ({error}); copy it again") from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{path} holds no JSON object with a model's sizes; copy it again")
-    return config
+    with explaining(f"{path} is no readable config", "give a folder of weights that Lantern wrote, or copy it again"):
+        return dict(json.loads(path.read_bytes()))
 
 
 class Expected(NamedTuple):

@@ -14,7 +14,7 @@ import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import httpx
 
-from lantern.errors import CheckpointError, first_line
+from lantern.errors import CheckpointError, explaining
 
 HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")  # with a revision: a branch, tag or commit
 MODEL_FILES = ("*.safetensors", "*.json", "*.model", "*.txt", "*.tiktoken")
@@ -27,23 +27,15 @@ _commits: dict[str, str] = {}  # by Hub id, with its revision, of what this proc
 def find_file(source: str | Path, name: str, setting: str, size: int) -> Path:
     """The file `name` of a model. source: the file itself, its folder, or a Hub id; setting: the config key
     of source; size: bytes, for the message."""
-    path = _readable(source, setting)
+    path = Path(source).expanduser()
     if path.is_file():
         return path
     if path.is_dir():
         if (path / name).is_file():
             return path / name
         raise CheckpointError(f"no {name} in the folder {path}{gigabytes(size)}; give {setting}=<its path>")
-    _check_hub_id(source, name, setting, size)
-    try:
-        return _noted(source, _cached_or_fetched(_of(source, huggingface_hub.hf_hub_download, name), Path.is_file))
-    except UNREACHABLE as error:
-        repository, revision = HUB_ID.fullmatch(str(source)).groups("main")
-        link = f"https://huggingface.co/{repository}/resolve/{revision}/{name}"
-        raise CheckpointError(
-            f"{name}{gigabytes(size)} is not on this machine and could not be fetched from {link} "
-            f"({first_line(error)}); fetch it elsewhere, put it anywhere here and give {setting}=<its path>"
-        ) from error
+    fetch = _of(source, huggingface_hub.hf_hub_download, name)
+    return _of_the_hub(source, name, setting, size, fetch, Path.is_file)
 
 
 def commit_of(source: object) -> str | None:
@@ -95,11 +87,7 @@ def is_complete(folder: Path) -> bool:
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
         return any(folder.glob("*.safetensors"))
-    try:
-        shards = set(json.loads(index.read_bytes())["weight_map"].values())
-        return all((folder / shard).is_file() for shard in shards)
-    except (ValueError, KeyError, AttributeError, TypeError):
-        return False
+    return all((folder / shard).is_file() for shard in json.loads(index.read_bytes())["weight_map"].values())
 
 
 def find_folder(
@@ -108,21 +96,25 @@ def find_folder(
 ) -> Path:  # fmt: skip
     """A model folder, by default with the files that transformers reads. source: that folder, or a Hub id; suffices:
     whether a cached folder is complete."""
-    path = _readable(source, setting)
+    path = Path(source).expanduser()
     if path.is_dir():
         return path
-    if path.is_file():
-        raise CheckpointError(f"{setting}={source} is a file; give the folder that holds the whole model, or a Hub id")
-    _check_hub_id(source, "the model", setting, size)
-    try:
-        fetch = partial(_of(source, huggingface_hub.snapshot_download), allow_patterns=list(files))
+    fetch = partial(_of(source, huggingface_hub.snapshot_download), allow_patterns=list(files))
+    return _of_the_hub(source, "", setting, size, fetch, suffices)
+
+
+def _of_the_hub(
+    source: str | Path, name: str, setting: str, size: int, fetch: Callable[..., str], suffices: Callable[[Path], bool]
+) -> Path:
+    """name: of one file, "" for a folder of them."""
+    what = f"{name or 'the folder of the model'}{gigabytes(size)}"
+    if not (known := HUB_ID.fullmatch(str(source))):
+        raise CheckpointError(f"nothing at {setting}={source}; give the path of {what}, or a Hub id")
+    repository, revision = known.groups("main")
+    link = f"https://huggingface.co/{repository}" + (f"/resolve/{revision}/{name}" if name else "")
+    remedy = f"fetch it elsewhere, put it anywhere here and give {setting}=<its path>"
+    with explaining(f"{what} is not on this machine and could not be fetched from {link}", remedy):
         return _noted(source, _cached_or_fetched(fetch, suffices))
-    except UNREACHABLE as error:
-        raise CheckpointError(
-            f"the files of {source}{gigabytes(size)} are not on this machine and could not be fetched from "
-            f"https://huggingface.co/{source} ({first_line(error)}); fetch all of them elsewhere, put them in one "
-            f"folder here and give {setting}=<the folder>"
-        ) from error
 
 
 def _cached_or_fetched(fetch: Callable[..., str], suffices: Callable[[Path], bool]) -> Path:
@@ -140,18 +132,3 @@ def gigabytes(size: int) -> str:
     """A size in parentheses; nothing for 0, of what is not known before its config.json is."""
     told = f"about {size / 1e9:.1f} GB" if size >= 1e8 else f"about {max(1, round(size / 1e6))} MB"
     return f" ({told})" if size else ""
-
-
-def _readable(source: str | Path, setting: str) -> Path:
-    """Refuses a path that is too long, or in a folder that may not be searched."""
-    path = Path(source).expanduser()
-    try:
-        path.exists()
-    except OSError as error:
-        raise CheckpointError(f"{setting}={source} cannot be read ({error.strerror}); give another path") from error
-    return path
-
-
-def _check_hub_id(source: str | Path, name: str, setting: str, size: int) -> None:
-    if not HUB_ID.fullmatch(str(source)):
-        raise CheckpointError(f"nothing at {setting}={source}; give the path of {name}{gigabytes(size)} or a Hub id")

@@ -7,7 +7,7 @@ from pathlib import Path
 from PIL import Image
 
 from lantern.data.image_sets import Images, arrays_of
-from lantern.errors import unwritable
+from lantern.errors import writing
 from lantern.evaluation.evaluate import Measurement
 from lantern.evaluation.records import copy_missing
 from lantern.evaluation.rows import SUMMARY, Row, append_rows, encode, is_baseline, setting_id
@@ -63,12 +63,10 @@ def show(run: RunFolder, is_measured: bool, budget: Budget) -> None:
 
 def write_images(folder: Path, names: Sequence[str], images: Images) -> None:
     """As PNG files, each written atomically, since other points of a sweep read those of plain decoding."""
-    try:
+    with writing(f"images to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, pixels in zip(names, arrays_of(images), strict=True):
             replace_file(folder / name, Image.fromarray(pixels).save)
-    except OSError as error:
-        raise unwritable(f"images to {folder}", error) from error
 
 
 def paper_keys(row: Row, papers: Mapping[str, Sequence[Row] | None]) -> Row:

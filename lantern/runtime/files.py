@@ -13,31 +13,32 @@ from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile, ZipFile
 
-from lantern.errors import LanternError, unwritable
+from lantern.errors import LanternError, writing
 
 log = logging.getLogger(__name__)
 WRITING = ".writing-"  # begins the names of folders in which files are made
 
 
 def replace_file(path: Path, write: Callable[[Path], object], kept: Path | None = None) -> None:
-    """Calls `write` with a temporary path of the same file name, then renames it to `path`; leaves nothing if that
-    fails. `kept`: a name for the file that was at `path`."""
+    """Calls `write` with a temporary path of the same file name, flushes the file to disk and renames it to `path`;
+    leaves nothing if that fails. `kept`: a name for the file that was at `path`."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=WRITING) as folder:
-        write(Path(folder) / path.name)
-        (Path(folder) / path.name).chmod(0o644)  # safetensors writes with mode 0600
+        made = Path(folder) / path.name
+        write(made)
+        made.chmod(0o644)  # safetensors writes with mode 0600
+        with open(made, "rb") as file:
+            os.fsync(file.fileno())
         if kept is not None and path.exists():
             os.replace(path, kept)
-        os.replace(Path(folder) / path.name, path)
+        os.replace(made, path)
 
 
 def replace_text(path: str | Path, text: str) -> None:
-    """Atomically writes `text` to a file, its folder created, flushed to disk."""
+    """Atomically writes `text` to a file, its folder created."""
     path = Path(path)
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, lambda file: _write_flushed(file, text))
-    except OSError as error:
-        raise unwritable(path, error) from error
+        replace_file(path, lambda file: file.write_text(text, "utf-8"))
 
 
 def bytes_of(path: Path, folder: Path | None = None) -> bytes:
@@ -84,10 +85,8 @@ def is_intact_zip(path: Path) -> bool:
 def alone_in(folder: Path) -> Iterator[None]:
     """Locks the folder; LanternError while another process holds its lock, which the system releases when it ends.
     Removes what killed processes had begun to write there and in its checkpoints."""
-    try:
+    with writing(folder):
         file = open(folder / ".running", "w", opener=unlinked)  # noqa: SIM115
-    except OSError as error:
-        raise unwritable(folder, error) from error
     with file:
         try:
             is_locked = lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -119,10 +118,3 @@ def lock(file: IO[str], how: int = fcntl.LOCK_EX) -> bool:
     except OSError as error:
         log.info("%s cannot be locked (%s)", file.name, error)
         return False
-
-
-def _write_flushed(path: Path, text: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from lantern.errors import CheckpointError, LanternError, first_line
+from lantern.errors import LanternError, explaining
 from lantern.models.hub import find_folder
 
 SETTING, SIZE = "model.diffusion", 16_000_000_000  # bytes of its parts, about
@@ -18,20 +18,14 @@ class DiffusionImages(nn.Module):
     def __init__(self, source: str, codebook: Tensor, grid: tuple[int, int], dtype: torch.dtype) -> None:
         """source: the released folder or its Hub id."""
         super().__init__()
-        try:
+        remedy = "install it, or leave this out to see codes as colours"
+        with explaining(f"{SETTING}={source} needs diffusers", remedy, LanternError):
             from diffusers import GlmImagePipeline
-        except (ImportError, RuntimeError) as error:  # its own import of a module that is missing
-            raise LanternError(
-                f"{SETTING}={source} needs diffusers ({first_line(error)}); install it, or leave this out to see codes "
-                "as colours"
-            ) from error
         files = ["model_index.json", *(f"{part}/*" for part in PARTS)]
         folder = find_folder(source, SETTING, SIZE, files, lambda found: (found / PARTS[0]).is_dir())
         unread = {"vision_language_encoder": None, "processor": None}  # of the AR stage
-        try:
+        with explaining(f"{SETTING}={source} holds no pipeline of GLM-Image", "give its released folder or Hub id"):
             made = GlmImagePipeline.from_pretrained(folder, torch_dtype=dtype, local_files_only=True, **unread)
-        except (OSError, ValueError, RuntimeError, TypeError, KeyError) as error:
-            raise CheckpointError(f"{SETTING}={source} holds no pipeline of GLM-Image ({first_line(error)})") from error
         made.set_progress_bar_config(disable=True)
         self.codebook, self.grid, self._pipeline = codebook, grid, made.to(codebook.device)
         self.parts = nn.ModuleList([made.transformer, made.vae, made.text_encoder])

@@ -9,7 +9,7 @@ from tokenizers import normalizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.convert_slow_tokenizer import TikTokenConverter
 
-from lantern.errors import CheckpointError, LanternError
+from lantern.errors import LanternError, explaining
 from lantern.models.hf.code_colors import code_colors
 from lantern.models.hf.pretrained import load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, fixed, id_of, text_ids
@@ -44,13 +44,10 @@ class BytePairs(TikTokenConverter):
 
 def read_words(folder: Path) -> PreTrainedTokenizerBase:
     """Its text tokenizer, from the two lists beside the weights."""
-    try:
+    remedy = "copy the tokenizer's files there"
+    with explaining(f"no readable {WORDS} and {VISION_WORDS} in {folder}", remedy):
         vision = [line.strip() for line in (folder / VISION_WORDS).read_text().splitlines() if line.strip()]
         made = BytePairs(str(folder / WORDS), PATTERN, extra_special_tokens=[*SPECIAL, *vision]).converted()
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"no readable {WORDS} and {VISION_WORDS} in {folder} ({error}); copy the tokenizer's files there"
-        ) from error
     made.normalizer = normalizers.NFC()
     return PreTrainedTokenizerFast(tokenizer_object=made)
 

@@ -18,7 +18,7 @@ from transformers.models.emu3.modeling_emu3 import Emu3VQVAE
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
 from lantern.engine.cached_target import ImageTokenizer
-from lantern.errors import CheckpointError, LanternError, first_line
+from lantern.errors import LanternError, explaining
 from lantern.models.chameleon import ChameleonVQGAN
 from lantern.models.hf.code_colors import CodeColors
 from lantern.models.hf.diffusion_images import DiffusionImages
@@ -192,13 +192,9 @@ def load_simplear(
 
 def load_script(path: str, device: torch.device) -> torch.jit.ScriptModule:
     """TorchScript, which holds operations on tensors and no Python."""
-    try:
+    remedy = "give Cosmos' decoder.jit, or null to see codes as colours"
+    with explaining(f"model.decoder={path} is no TorchScript file", remedy):
         return torch.jit.load(Path(path).expanduser(), map_location=device).eval()
-    except (RuntimeError, ValueError, OSError) as error:
-        raise CheckpointError(
-            f"model.decoder={path} is no TorchScript file ({first_line(error)}); give Cosmos' decoder.jit, or null to "
-            "see codes as colours"
-        ) from error
 
 
 def load_glm_image(

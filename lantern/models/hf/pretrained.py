@@ -5,17 +5,16 @@ import re
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
-from lantern.errors import CheckpointError, first_line
+from lantern.errors import CheckpointError, explaining
 from lantern.identity import INT8, sampled_hash
 from lantern.models.checkpoints import CONFIG_FILE, check_finite, check_fit, note_expected, read_weights
 from lantern.models.hf.layers import round_layers
@@ -118,14 +117,10 @@ def _find_parts(
 
 def _read_config(kind: type[PreTrainedConfig] | type[AutoConfig], folder: Path, setting: str) -> PreTrainedConfig:
     set_verbosity_error()
-    try:
+    remedy = f"copy all files of the model there, or set {setting}"
+    with explaining(f"{folder}/{CONFIG_FILE} describes no model", remedy):
         (folder / CONFIG_FILE).stat()  # without one transformers takes the family's defaults
         config = kind.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # no such file, no JSON, and whatever a family's own checks raise
-        raise CheckpointError(
-            f"{folder}/{CONFIG_FILE} describes no model ({first_line(error)}); copy all files of the model there, or "
-            f"set {setting}"
-        ) from error
     if (wanted := getattr(kind, "model_type", config.model_type)) != config.model_type:
         found = config.model_type
         raise CheckpointError(f"{folder} holds a {found} model where a {wanted} is needed; give {setting}=<one of it>")
@@ -145,19 +140,11 @@ def _read(
     """The model, and the report of names and shapes that did not fit."""
     disable_progress_bar()
     set_verbosity_error()  # without its report of names and shapes; _check has a sentence for what matters of it
-    try:
+    with explaining(f"no readable weights in {folder}; code in them is never executed", "copy them again"):
         return family.from_pretrained(
             folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True,
             ignore_mismatched_sizes=True,
         )  # fmt: skip
-    except UnpicklingError as error:
-        raise CheckpointError(
-            f"weights in {folder} are corrupt or need Python code to load, which is never executed; convert them to "
-            "safetensors"
-        ) from error
-    except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, EOFError) as error:
-        reason = first_line(error)
-        raise CheckpointError(f"the weights in {folder} are not readable ({reason}); copy them again") from error
 
 
 def _spread_over_heads(model: PreTrainedModel, report: dict, folder: Path, per_head: re.Pattern) -> None:
@@ -188,13 +175,8 @@ def _stored(folder: Path, names: set[str]) -> dict[str, Tensor]:
 
 
 def load_text_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    try:
+    with explaining(f"no readable text tokenizer in {folder}", "copy the tokenizer's files there"):
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        reason = first_line(error)
-        raise CheckpointError(
-            f"no readable text tokenizer in {folder} ({reason}); copy the tokenizer's files there"
-        ) from error
 
 
 def model_hash(model: nn.Module, ignored: tuple[str, ...]) -> str:

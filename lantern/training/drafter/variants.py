@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lantern.drafters.eagle.feature_drafter import require_layers
 from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork, StaleReader
-from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, load_parallel_network, read_drafter
+from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, read_drafter
 from lantern.errors import LanternError, check_whole
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import feed_forward_dim
@@ -90,7 +90,7 @@ class ParallelStudent:
         """A parallel drafter, or an EAGLE drafter, whose layer and input layer then initialise all levels."""
         folder = drafter_folder(checkpoint, target, PARALLEL, START)
         if "levels" in read_drafter(folder)[1]:
-            network = load_parallel_network(folder, target, START)
+            network = load_network(folder, target, START, ParallelNetwork)
             if (found := len(network.entrances)) != self.levels:
                 raise LanternError(f"{START}={checkpoint} has {found} levels; give distil.student.levels={found}")
             return network

@@ -16,7 +16,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities import rank_zero_only
 
 from lantern.drafters.export import EXPORTED, VALIDATED
-from lantern.errors import LanternError, unwritable
+from lantern.errors import LanternError, writing
 from lantern.evaluation.records import read_provenance
 from lantern.identity import digest, user_code, write_provenance
 from lantern.models.checkpoints import local_hashes, weights_file
@@ -36,25 +36,15 @@ MAY_DIFFER_ON_RESUME = (  # these change no weight
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Writes each checkpoint to a temporary path, flushes it to disk, and only then renames it. An intact file that
-    has the final name is kept at `previous_of`."""
+    """Writes checkpoints by replace_file. An intact file that has the final name is kept at `previous_of`."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:
         """Called by Lightning in the first process."""
         path = Path(path)
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             kept = previous_of(path) if is_intact_zip(path) else None
-            replace_file(path, lambda file: _write_flushed(checkpoint, file), kept)
-        except OSError as error:
-            raise unwritable(path, error) from error
-
-
-def _write_flushed(checkpoint: dict[str, Any], path: Path) -> None:
-    with open(path, "wb") as file:
-        torch.save(checkpoint, file)
-        file.flush()
-        os.fsync(file.fileno())
+            replace_file(path, lambda file: torch.save(checkpoint, file), kept)
 
 
 def previous_of(path: Path) -> Path:
