@@ -56,12 +56,21 @@ def first_line(error: BaseException) -> str:
     return next(lines, type(error).__name__).rstrip(".")
 
 
-def check_whole(group: str, **settings: object) -> None:
+def check_whole(group: str, least: int | None = None, /, **settings: object) -> None:
     for name, value in settings.items():
         if value is None:
             raise LanternError(f"{group}.{name}=null is not a whole number; leave it out for the default")
         if not is_whole(value):
             raise LanternError(f"{group}.{name}={value} is no whole number; give one")
+        if least is not None:
+            check_least(group, least, **{name: value})
+
+
+def check_least(group: str, least: float, /, **settings: float | None) -> None:
+    """LanternError for settings below `least`; None is left to its default."""
+    for name, value in settings.items():
+        if value is not None and not value >= least:
+            raise LanternError(f"{group}.{name}={value} is out of range; give {least} at least")
 
 
 def check_batch_size(batch_size: object) -> None:

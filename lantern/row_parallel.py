@@ -155,9 +155,7 @@ class RowParallel:
 
     def __init__(self, window: int, length: int = 0) -> None:
         """window: tokens that the row above is ahead; length: of each row's Jacobi window, in guesses."""
-        check_whole("drafter", window=window, length=length)
-        if length < 0:
-            raise LanternError(f"drafter.length={length}: a row guesses 0 tokens ahead at least")
+        check_whole("drafter", 0, window=window, length=length)
         check_nodes(length, f"drafter.length={length}")
         self.window, self.length = window, length
         self.tree = TreeLabel(f"window{window}" + (f"_length{length}" if length else ""), "rows")

@@ -29,21 +29,16 @@ class Sampling:
     has_entropy: ClassVar[bool] = True  # whether law() gives the probabilities of codes
 
     def __post_init__(self) -> None:
-        check_whole("sampling", top_k=self.top_k)
+        check_whole("sampling", 0, top_k=self.top_k)  # 0 keeps every code
         for name in ("temperature", "cfg_scale"):
             if not is_number(value := getattr(self, name)) or not isfinite(value):
                 raise LanternError(f"sampling.{name}={value} is no finite number; give one")
-        if self.temperature < 0:
-            raise LanternError(f"sampling.temperature={self.temperature} is negative; use 0 for greedy decoding")
-        if 0 < self.temperature < COLDEST:
+        if self.temperature != 0 and self.temperature < COLDEST:  # logits would be infinite
             raise LanternError(
-                f"sampling.temperature={self.temperature} makes logits infinite; use 0 for greedy decoding, or "
-                f"{COLDEST} at least"
+                f"sampling.temperature={self.temperature} is out of range; use 0 for greedy decoding, or {COLDEST} at least"
             )
         if abs(self.cfg_scale) > STRONGEST:
             raise LanternError(f"sampling.cfg_scale={self.cfg_scale} is out of range; give {STRONGEST} at most")
-        if self.top_k < 0:
-            raise LanternError(f"sampling.top_k={self.top_k} is negative; use 0 to keep every code")
         if not 0 < self.top_p <= 1:
             raise LanternError(f"sampling.top_p={self.top_p} is outside (0, 1]; use 1 to keep every code")
 

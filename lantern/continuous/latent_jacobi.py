@@ -22,9 +22,7 @@ class LatentJacobi:
 
     def __init__(self, target: Target, length: int) -> None:
         """length: of the window, in tokens."""
-        check_whole("drafter", length=length)
-        if length < 1:
-            raise LanternError(f"drafter.length={length}: a window needs 1 token at least")
+        check_whole("drafter", 1, length=length)
         check_nodes(length, f"drafter.length={length}")
         head = TokenHead(target)
         self.sigma, self._target, self._width = head.sigma, head.target, head.width

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lantern.data.image_sets import Images, holds_images, open_images, read_statistics
-from lantern.errors import LanternError, is_whole
+from lantern.errors import LanternError, check_whole
 from lantern.identity import state_hash, tensor_hash
 from lantern.metrics.distances import (
     FrechetTo,
@@ -35,7 +35,6 @@ from lantern.metrics.metric import ImagesMemo, Metric, extract_features, size_of
 from lantern.runtime.memory import check_main_memory
 
 MIN_IMAGES = 8
-MAX_COUNT = 100_000  # reference images, paired swaps
 COPIES = 6  # of a feature of an image, in float32, alive at once: both sides, the pair, and a half in float64
 WIDER = 1.25  # swaps of a share give bounds 0.84 times as wide as its spread where much of it is lost (simulated)
 MIN_IMAGES_PER_FEATURE = 10  # a covariance of fewer is mostly noise, and so is a Fréchet distance
@@ -130,9 +129,8 @@ class Fidelity(Metric):
         paired swaps for the bounds of a difference."""
         self.extractor = extractor
         self.references = StoredReferences(references) if isinstance(references, str) else references
-        for name, number, least in (("num_references", num_references, MIN_IMAGES), ("resamples", resamples, 1)):
-            if not is_whole(number) or not least <= number <= MAX_COUNT:
-                raise LanternError(f"fidelity.{name}={number}: give a whole number from {least} to {MAX_COUNT}")
+        check_whole("fidelity", MIN_IMAGES, num_references=num_references)
+        check_whole("fidelity", 1, resamples=resamples)
         self.num_references, self.resamples = num_references, resamples
         self._known: dict[tuple[str, ...], Real] = {}  # by prompts
         self._size: str | None = None  # of the images that were judged last

@@ -11,7 +11,7 @@ from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, Featu
 from torch_fidelity.metric_isc import KEY_METRIC_ISC_MEAN, isc_features_to_metric
 
 from lantern.data.image_sets import Images
-from lantern.errors import CheckpointError, LanternError, explaining, is_whole
+from lantern.errors import CheckpointError, LanternError, check_whole, explaining
 from lantern.identity import state_hash
 from lantern.metrics.intervals import difference_interval, jackknife, prompt_groups, swapped_sides, swaps
 from lantern.metrics.metric import ImagesMemo, Metric, as_bytes, extract_features
@@ -68,8 +68,7 @@ class InceptionScore(Metric):
     images."""
 
     def __init__(self, network: Inception, splits: int = 1) -> None:
-        if not is_whole(splits) or splits < 1:
-            raise LanternError(f"metrics.inception_score.splits={splits}: give a whole number from 1 on")
+        check_whole("metrics.inception_score", 1, splits=splits)
         self.splits = splits
         self._resize, self._hash = network.resize, state_hash(network)
         self._logits = ImagesMemo(lambda images: extract_features(images, network.logits))

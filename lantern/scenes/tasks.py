@@ -12,7 +12,7 @@ from einops import rearrange
 from torch import Generator, Tensor
 from torch.func import functional_call
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_least
 from lantern.models.checkpoints import WEIGHTS_FILE, load_strictly, load_weights, save_weights
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.scenes.critic import IGNORED, Critic, as_images, labels_of, load_critic
@@ -28,7 +28,7 @@ from lantern.scenes.tokenizer_learning import (
     texture_loss,
 )  # fmt: skip
 from lantern.training.data_module import step_generator
-from lantern.training.optimizers import check_rates, with_own_rates
+from lantern.training.optimizers import with_own_rates
 from lantern.training.run.budget import progress_of
 from lantern.training.run.checks import check_architecture
 
@@ -48,9 +48,8 @@ class TokenizerTask(pl.LightningModule):
         which k-means runs and each loss is added; `adversarial_weight`: relative to the gradient of the squared error;
         `critic`: the weights folder of the critic for validation, optional."""
         super().__init__()
-        check_rates(lr=lr, discriminator_lr=discriminator_lr)
-        if quantize_from < 1:
-            raise LanternError(f"task.quantize_from={quantize_from} leaves k-means without data; give 1 at least")
+        check_least("task", 0, lr=lr, discriminator_lr=discriminator_lr)
+        check_least("task", 1, quantize_from=quantize_from)  # k-means needs data
         self.config = dict(architecture)
         self.tokenizer = VQTokenizer(**architecture).to(memory_format=torch.channels_last)
         start_linear(self.tokenizer)
@@ -205,7 +204,7 @@ class CriticTask(pl.LightningModule):
 
     def __init__(self, critic: Critic, lr: float, weight_decay: float, seed: int = 0) -> None:
         super().__init__()
-        check_rates(lr=lr, weight_decay=weight_decay)
+        check_least("task", 0, lr=lr, weight_decay=weight_decay)
         self.critic = critic
         self.lr, self.weight_decay, self.seed = lr, weight_decay, seed
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, Subset
 
 from lantern.data.splits import Splits
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_least
 
 
 def share_of_batch(batch_size: int, world_size: int) -> int:
@@ -89,10 +89,8 @@ class TrainingData(pl.LightningDataModule):
         first may all be of one class; unseen: where held-out images of the training images' kind come from, if the
         validation's are of another kind."""
         super().__init__()
-        sizes = {"batch_size": batch_size, "validation_batch_size": validation_batch_size, "num_images": num_images}
-        for name, size in sizes.items():
-            if size is not None and size < 1:
-                raise LanternError(f"batches.{name}={size} is out of range; give 1 at least")
+        check_least("batches", 1, batch_size=batch_size, validation_batch_size=validation_batch_size)
+        check_least("batches", 1, num_images=num_images)
         self.splits, self.batch_size, self.seed, self.num_images = splits, batch_size, seed, num_images
         self.validation_batch_size, self._unseen = validation_batch_size or batch_size, unseen
         self._loader: ResumableLoader | None = None

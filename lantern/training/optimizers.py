@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from lantern.errors import LanternError
+from lantern.errors import check_least
 from lantern.runtime.hardware import is_bf16_fast
 
 
@@ -92,17 +92,11 @@ def muon_with_adamw(
     """Muon on the `hidden` matrices of the model; AdamW without weight decay on the rest: embeddings, head, norms,
     biases. A checkpoint does not change these rates."""
     hidden = list(hidden)
-    check_rates(lr=lr, muon_lr=muon_lr, weight_decay=weight_decay)
+    check_least("task", 0, lr=lr, muon_lr=muon_lr, weight_decay=weight_decay)
     chosen = {id(weight) for weight in hidden}
     rest = [weight for weight in model.parameters() if id(weight) not in chosen]
     muon, adamw = Muon(hidden, muon_lr, weight_decay), AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0)
     return with_own_rates(ChainedOptimizer(muon, adamw))
-
-
-def check_rates(**rates: float) -> None:
-    for name, rate in rates.items():
-        if not 0 <= rate < float("inf"):
-            raise LanternError(f"task.{name}={rate} is out of range; give 0 (for a rate: weights stay) or more")
 
 
 def matrices(module: nn.Module) -> list[nn.Parameter]:

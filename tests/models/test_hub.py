@@ -78,7 +78,7 @@ def test_the_error_for_an_unreachable_file_has_its_name_source_size_and_place(mo
 
 def test_what_is_no_file_of_the_model_is_a_clear_error_without_the_hub(tmp_path, monkeypatch):
     """Catches a mistyped path that is taken for a repository."""
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", None)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", pytest.fail)
     for place in ("nowhere.pt", "a/b/c"):
         with pytest.raises(CheckpointError, match=r"nothing at model\.checkpoint="):
             find_file(place, "w.pt", "model.checkpoint", SIZE)

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_least
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +72,7 @@ class WarmupCosine(pl.Callback):
     up."""
 
     def __init__(self, warmup_steps: int) -> None:
-        if warmup_steps < 0:
-            raise LanternError(f"callbacks.schedule.warmup_steps={warmup_steps} is out of range; give 0 at least")
+        check_least("callbacks.schedule", 0, warmup_steps=warmup_steps)
         self.warmup_steps = warmup_steps
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch, batch_idx: int) -> None:

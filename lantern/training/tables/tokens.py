@@ -20,7 +20,7 @@ from lantern.acceptance.exact import Exact
 from lantern.data.cached_table import Budget, TimeShare, cache_key, cached_rows, expand_home
 from lantern.data.splits import IndexedSplit, Split, Splits, UnusableImageError, report_skipped
 from lantern.drafters.none import NoDrafter
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_least
 from lantern.identity import state_hash, target_hashes
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.weights_folder import tokens_hash
@@ -199,9 +199,7 @@ class TargetSamples:
 
     def split(self, name: str) -> TableSplit:
         """Samples at the first call; later calls read the cached table."""
-        for setting, value in (("num_images", self.num_images), ("batch_size", self.batch_size)):
-            if value is not None and value < 1:
-                raise LanternError(f"{_place(name)}.{setting}={value} is out of range; give 1 at least")
+        check_least(_place(name), 1, num_images=self.num_images, batch_size=self.batch_size)
         known, target = list(self.captions.split(name).captions), self.pipeline.target
         captions = _spread(known, len(known) if self.num_images is None else self.num_images)
         if self.share:

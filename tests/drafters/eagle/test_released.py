@@ -255,9 +255,7 @@ def test_a_drafter_that_cannot_be_had_is_one_sentence(monkeypatch):
         raise LocalEntryNotFoundError("no connection")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", reject)
-    with pytest.raises(
-        CheckpointError, match=r"owner/drafter \(about 1 MB\) are not on .* give drafter\.checkpoint=<the"
-    ):
+    with pytest.raises(CheckpointError, match=r"\(about 1 MB\) is not on .*owner/drafter .*drafter\.checkpoint=<its"):
         load_eagle("owner/drafter", target_of(), chain(2), Sampling())
     with pytest.raises(CheckpointError, match=r"nothing at drafter\.checkpoint=/no/such; .*train\.py drafter=parallel"):
         load_parallel("/no/such", target_of(), chain(2), Sampling())
