@@ -34,9 +34,7 @@ class Sampling:
             if not is_number(value := getattr(self, name)) or not isfinite(value):
                 raise LanternError(f"sampling.{name}={value} is no finite number; give one")
         if self.temperature != 0 and self.temperature < COLDEST:  # logits would be infinite
-            raise LanternError(
-                f"sampling.temperature={self.temperature} is out of range; use 0 for greedy decoding, or {COLDEST} at least"
-            )
+            raise LanternError(f"sampling.temperature={self.temperature} is out of range; give 0 or {COLDEST} at least")
         if abs(self.cfg_scale) > STRONGEST:
             raise LanternError(f"sampling.cfg_scale={self.cfg_scale} is out of range; give {STRONGEST} at most")
         if not 0 < self.top_p <= 1:

@@ -98,7 +98,8 @@ def read_janus(
     )
     model._prepare_special_tokens(config, True, device=inputs.device)
     sampling, masks, _ = _read_processors(config, model._get_logits_processor(config, inputs.shape[1]))
-    refuse_if(masks, f"Janus applies {type(masks[0]).__name__} before its guidance")
+    if masks:
+        raise NotCoveredError(f"Janus applies {type(masks[0]).__name__} before its guidance")
     ids, mask = (part.repeat_interleave(config.num_return_sequences or 1, 0) for part in (inputs, attention_mask))
     is_kept = (ids == config.bos_token_id) | (ids == config.generation_kwargs["boi_token_id"])
     nothing = ids.masked_fill(~is_kept, config.pad_token_id)
