@@ -36,11 +36,6 @@ class NotCoveredError(LanternError):
     """A call that the model's own generate carries out."""
 
 
-def refuse_if(found: object, reason: str) -> None:
-    if found:
-        raise NotCoveredError(reason)
-
-
 class Layout(NamedTuple):
     """What is drawn: num_tokens codes, in rows of the grid, between ids that are certain."""
 
@@ -86,16 +81,16 @@ def read_janus(
     generation_config: GenerationConfig | None = None, **given: Any,
 ) -> ImageCall:  # fmt: skip
     """Of JanusForConditionalGeneration, whose generate is its own for images."""
-    refuse_if(generation_mode != "image", f"generation_mode={generation_mode} makes no image")
-    refuse_if(logits_processor, "Janus applies logits processors of one's own before its guidance")
+    if generation_mode != "image":
+        raise NotCoveredError(f"generation_mode={generation_mode} makes no image")
+    if logits_processor:
+        raise NotCoveredError("Janus applies logits processors of one's own before its guidance")
     config, kwargs = model._prepare_generation_config(generation_config, **given)
     inputs, _, kwargs = model._prepare_model_inputs(inputs, config.bos_token_id, kwargs)
     _check_prompt(config, inputs, kwargs)
     scale, config.guidance_scale = 5 if config.guidance_scale is None else config.guidance_scale, None
-    refuse_if(
-        scale <= 1 or attention_mask is None,
-        f"Janus asks for an attention mask and guidance above 1, not guidance_scale={scale}",
-    )
+    if scale <= 1 or attention_mask is None:
+        raise NotCoveredError(f"Janus asks for an attention mask and guidance above 1, not guidance_scale={scale}")
     model._prepare_special_tokens(config, True, device=inputs.device)
     sampling, masks, _ = _read_processors(config, model._get_logits_processor(config, inputs.shape[1]))
     if masks:
@@ -156,13 +151,12 @@ class Plan:
         length, line = self.ids.shape[1], pad(self.ids, (0, count))
         for place in range(count):
             allowed = self._allowed(line[:, : length + place])
-            refuse_if((allowed != allowed[:1]).any(), "the images of the batch have different constraints")
+            if (allowed != allowed[:1]).any():
+                raise NotCoveredError("the images of the batch have different constraints")
             self.at.append(self._number(allowed[0]))
             left = self.sets[self.at[-1]].nonzero()[:, 0]
-            refuse_if(
-                2 * len(left) > allowed.shape[1] and not self.makes_images,
-                "nothing restricts it to the codes of an image",
-            )
+            if 2 * len(left) > allowed.shape[1] and not self.makes_images:
+                raise NotCoveredError("nothing restricts it to the codes of an image")
             line[:, length + place] = left[place % len(left)]
             if len(left) == 1 and int(left) in self.ends:
                 break
@@ -175,7 +169,8 @@ class Plan:
         start, running = self.ids.shape[1], torch.ones(len(line), dtype=torch.bool, device=line.device)
         for place, number in enumerate(self.at[:made]):
             same = (self._allowed(line[:, : start + place]) == self.sets[number]).all(1)
-            refuse_if((running & ~same).any(), "a logits processor masks codes by the codes before them")
+            if (running & ~same).any():
+                raise NotCoveredError("a logits processor masks codes by the codes before them")
             for end in self.ends:
                 running &= line[:, start + place] != end
 
@@ -188,11 +183,10 @@ class Plan:
             for one in self.masks:
                 made = one(line, made.clone())
             kept.append(made > MASKED)
-            refuse_if(
-                (((made != scores) & kept[-1]).any(1) & (kept[-1].sum(1) > 1)).any(),
-                "a logits processor changes scores that it does not mask",
-            )
-        refuse_if(not torch.equal(kept[0], kept[-1]), "a logits processor masks by scores")
+            if (((made != scores) & kept[-1]).any(1) & (kept[-1].sum(1) > 1)).any():
+                raise NotCoveredError("a logits processor changes scores that it does not mask")
+        if not torch.equal(kept[0], kept[-1]):
+            raise NotCoveredError("a logits processor masks by scores")
         return kept[0]
 
     def _number(self, allowed: Tensor) -> int:
@@ -206,16 +200,15 @@ class Plan:
         sizes = [int(allowed.sum()) for allowed in self.sets]
         ids = [int(allowed.int().argmax()) for allowed in self.sets]  # of a set of one
         is_drawn = [sizes[number] > 1 for number in self.at]
-        refuse_if(True not in is_drawn, "its constraints leave nothing to draw")
+        if True not in is_drawn:
+            raise NotCoveredError("its constraints leave nothing to draw")
         first, last = is_drawn.index(True), len(is_drawn) - is_drawn[::-1].index(True)
         drawn = [number for number in self.at if sizes[number] > 1]
         ends = [place for place in range(first, last) if not is_drawn[place]]
         width = ends[0] - first if ends else len(drawn)
         row_ends = {ids[self.at[place]] for place in ends}
-        refuse_if(
-            ends != [*range(first + width, last, width + 1)] or len(row_ends) > 1,
-            "its constraints lay out no rows of codes",
-        )
+        if ends != [*range(first + width, last, width + 1)] or len(row_ends) > 1:
+            raise NotCoveredError("its constraints lay out no rows of codes")
         union = torch.stack([self.sets[number] for number in set(drawn)]).any(0)
         codes, varies = union.nonzero()[:, 0], len(set(drawn)) > 1
         grid = (-(-len(drawn) // width), width) if ends else _square(len(drawn))
@@ -228,10 +221,8 @@ class Plan:
 def unpadded(ids: Tensor, mask: Tensor | None) -> list[list[int]]:
     """ids [B, P] -> those that a mask [B, P] attends to, which has zeros on the left at most; None: all."""
     mask = torch.ones_like(ids) if mask is None else mask
-    refuse_if(
-        mask.shape != ids.shape or (mask.diff(dim=1) < 0).any() or not mask[:, -1].all(),
-        "its attention mask has zeros that are not on the left",
-    )
+    if mask.shape != ids.shape or (mask.diff(dim=1) < 0).any() or not mask[:, -1].all():
+        raise NotCoveredError("its attention mask has zeros that are not on the left")
     return [line[keep].tolist() for line, keep in zip(ids, mask.bool(), strict=True)]
 
 
@@ -244,13 +235,13 @@ def _check_prompt(config: Any, ids: Tensor, kwargs: dict[str, Any]) -> None:
     cache, places, mask = (kwargs.get(name) for name in ("past_key_values", "position_ids", "attention_mask"))
     if unknown := [name for name, value in kwargs.items() if name not in ARGUMENTS and value not in (None, {})]:
         raise NotCoveredError(f"{unknown[0]} is given")
-    refuse_if(cache is not None and cache.get_seq_length(), "it goes on from a cache")
-    refuse_if(ids.dim() != 2 or ids.is_floating_point(), "its prompt is no ids")
+    if cache is not None and cache.get_seq_length():
+        raise NotCoveredError("it goes on from a cache")
+    if ids.dim() != 2 or ids.is_floating_point():
+        raise NotCoveredError("its prompt is no ids")
     mask = torch.ones_like(ids) if mask is None else mask
-    refuse_if(
-        places is not None and places.dim() == 2 and ((places != mask.cumsum(1) - 1) & mask.bool()).any(),
-        "position_ids are given",
-    )
+    if places is not None and places.dim() == 2 and ((places != mask.cumsum(1) - 1) & mask.bool()).any():
+        raise NotCoveredError("position_ids are given")
 
 
 def _read_processors(config: Any, given: Sequence) -> tuple[dict[str, float], list, Any]:
@@ -276,27 +267,22 @@ def _read_processors(config: Any, given: Sequence) -> tuple[dict[str, float], li
 def _unconditional(guidance: Any, ids: Tensor) -> list[list[int]]:
     told = guidance.unconditional_context
     nothing = ids[:, -1:] if told["input_ids"] is None else told["input_ids"]
-    refuse_if(
-        len(nothing) != len(ids) or not told["use_cache"],
-        f"{len(ids)} images have {len(nothing)} negative prompts, or no cache",
-    )
+    if len(nothing) != len(ids) or not told["use_cache"]:
+        raise NotCoveredError(f"{len(ids)} images have {len(nothing)} negative prompts, or no cache")
     return unpadded(nothing, told["attention_mask"])
 
 
 def _with_positions(model: Any, layout: Layout, ids: Tensor, grids: Tensor, counts: Tensor | None) -> Layout:
     """Of GLM-Image: grids [G, 3], the image's and its preview's of each prompt."""
     each = grids.split(counts.tolist()) if counts is not None else [grids] * len(ids)
-    refuse_if(
-        len(each) != len(ids) or any(not torch.equal(one, each[0]) for one in each),
-        "the images of the batch have different sizes",
-    )
-    refuse_if((ids == model.config.image_end_token_id).any(), "its prompt has images")
+    if len(each) != len(ids) or any(not torch.equal(one, each[0]) for one in each):
+        raise NotCoveredError("the images of the batch have different sizes")
+    if (ids == model.config.image_end_token_id).any():
+        raise NotCoveredError("its prompt has images")
     sizes = [(height, width) for _, height, width in each[0].tolist()]
     places = grid_positions(*sizes[::-1], (1, 1))  # the last: of the end behind the image
-    refuse_if(
-        layout.row_end is not None or layout.before or len(places) < layout.num_tokens,
-        f"{len(places)} ids are an image, {layout.num_tokens} are asked for",
-    )
+    if layout.row_end is not None or layout.before or len(places) < layout.num_tokens:
+        raise NotCoveredError(f"{len(places)} ids are an image, {layout.num_tokens} are asked for")
     return layout._replace(grid=sizes[0], positions=places)
 
 
