@@ -2,12 +2,11 @@
 Names are those of the config groups in conf/; objects of your own are taken as they are, classes and partials with the
 codebook, target, sampling or tree that they lack."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from numbers import Integral
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +19,11 @@ from torch import Tensor, nn
 from lantern.cli.composing import built, composed
 from lantern.cli.error_messages import sentence, user_error
 from lantern.cli.settings import check_settings, group_of, key_of
-from lantern.data.prompts import Batch, check_text, load_prompts
+from lantern.data.prompts import Batch, load_prompts
 from lantern.errors import LanternError, check_batch_size, check_whole, explaining
 from lantern.evaluation.contender import decode_images
 from lantern.noise import image_seed
-from lantern.pipeline import DrafterOverrides, Pipeline, bind_missing, check_skip, pipelines
+from lantern.pipeline import Pipeline, bind_missing, check_skip, pipelines
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.home import CONFIG_FOLDER, as_typed, override
 from lantern.streaming import Progress, stream
@@ -38,10 +37,6 @@ if TYPE_CHECKING:
 
 PARTS = ("tree", "acceptance", "verification", "drafter")  # by default those of conf/evaluate.yaml
 OF_A_MODEL = ("model", "sampling", "device", "dtype", "tf32", "paths", "compile")
-ASKED = {  # a part needs at least one of these methods
-    "tree": ("grow",), "acceptance": ("judge",), "verification": ("proposals",), "drafter": ("draft", "decode"),
-    "sampling": ("is_greedy",),
-}  # fmt: skip
 OF_GENERATION = {  # settings of sampling, by the names of transformers' GenerationConfig
     "sampling.temperature": "temperature", "sampling.top_k": "top_k", "sampling.top_p": "top_p",
     "sampling.cfg_scale": "guidance_scale",
@@ -75,7 +70,6 @@ class Model:
         self, name: str, overrides: Sequence[str], loaded: "Pretrained | Target | None" = None, own: Sequence[str] = ()
     ) -> None:  # fmt: skip
         """own: folders of the user's yamls."""
-        _check_names(model=name)
         for given in overrides:
             _check_loadable(given, own)
         self.name = name
@@ -121,14 +115,12 @@ class Model:
         check_batch_size(batch_size)
         given = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
         named = {group: part for group, part in given.items() if isinstance(part, str)}
-        _check_names(**named, **({} if method is None else {"method": method}))
         objects = {group: part for group, part in given.items() if not isinstance(part, str | None)}
         presets = [] if method is None else [f"+method={method}"]
         config = self._config([*presets, *(f"{group}={part}" for group, part in named.items()), *settings])
         check_settings(config)
         with _in_one_sentence(config):
             parts = {group: built(config[group]) for group in (*PARTS, "sampling") if group not in objects} | objects
-            _check_parts(parts)
             parts = {group: partial(part) if isinstance(part, type) else part for group, part in parts.items()}
             shape = bind_missing(parts.pop("tree"))
             if isinstance(shape, AutoTree):
@@ -162,21 +154,14 @@ class Model:
     ) -> Images:
         """images_per_prompt consecutive images per prompt. None: the model's own sampling; parts: see
         pipeline(). A repeated prompt gets another copy number, and so another image."""
-        if unknown := parts.keys() - {*PARTS, "method", "settings"}:
-            own = "seed, batch_size, images_per_prompt, temperature, guidance_scale, top_k, top_p, settings, method"
-            raise LanternError(f"generate() has no {', '.join(sorted(unknown))}; it takes {own}, {', '.join(PARTS)}")
         _check_list("prompts", prompts)
         check_batch_size(batch_size)
-        check_whole("generate", images_per_prompt=images_per_prompt)
-        if images_per_prompt < 1:
-            raise LanternError(f"images_per_prompt={images_per_prompt} makes no image; give 1 at least")
+        check_whole("generate", 1, images_per_prompt=images_per_prompt)
         prompts = [prompt for prompt in prompts for _ in range(images_per_prompt)]
         sampling = {"temperature": temperature, "cfg_scale": guidance_scale, "top_k": top_k, "top_p": top_p}
         given = [f"sampling.{name}={value}" for name, value in sampling.items() if value is not None]
         parts["settings"] = [*overrides_of(parts.get("settings", [])), *given]
-        for prompt in prompts:
-            check_text(prompt)
-        seeds = Batch.cycle(prompts, len(prompts), _whole(seed)).seeds
+        seeds = Batch.cycle(prompts, len(prompts), index(seed)).seeds
         pipeline = self.pipeline(**parts, batch_size=min(batch_size, len(prompts)) or 1)
         generation = pipeline.generate(prompts, seeds, batch_size)
         images = decode_images(self.target, generation.tokens, "give fewer prompts at a time")
@@ -184,10 +169,8 @@ class Model:
 
     def stream(self, prompt: str, seed: int = 0, **parts) -> Iterator[Progress]:
         """generate([prompt], seed, **parts) round by round: decoding goes on as values are taken."""
-        if not isinstance(prompt, str):
-            raise LanternError(f"prompt={prompt!r} is no text; stream() draws one image")
-        check_text(prompt)
-        return stream(self.pipeline(**parts), prompt, image_seed(_whole(seed), prompt, 0))
+        _check_list("prompts", [prompt])
+        return stream(self.pipeline(**parts), prompt, image_seed(index(seed), prompt, 0))
 
 
 def load(
@@ -291,32 +274,8 @@ def overrides_of(given: Settings) -> list[str]:
 
 def _check_list(name: str, given: Sequence[str]) -> None:
     """Raises LanternError for what is no list of texts; of one text each letter would be an element."""
-    if isinstance(given, str):
-        raise LanternError(f"{name}={given!r} is one text; give a list of texts")
-    if not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
+    if isinstance(given, str) or not all(isinstance(text, str) for text in given):
         raise LanternError(f"{name}={given!r} is no list of texts; give one")
-
-
-def _check_names(**names: object) -> None:
-    """Raises LanternError for what cannot be the name of a yaml in the folder of its group."""
-    for group, name in names.items():
-        if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
-            raise LanternError(f"{group}={name!r} is no name; give one of those in conf/{group}")
-
-
-def _check_parts(parts: Mapping[str, object]) -> None:
-    """Raises LanternError for an object that has none of the methods that its part needs."""
-    for group, part in parts.items():
-        is_open = isinstance(part, partial | AutoTree | DrafterOverrides | None)
-        if not is_open and not any(hasattr(part, name) for name in ASKED[group]):
-            raise LanternError(f"{group}={part!r} has no {' or '.join(ASKED[group])}; give one of lantern/types.py")
-
-
-def _whole(seed: object) -> int:
-    """The seed, which may also be a number of numpy's. LanternError for what is no whole number."""
-    if not isinstance(seed, Integral) or isinstance(seed, bool):
-        raise LanternError(f"seed={seed!r} is no whole number; give one")
-    return int(seed)
 
 
 def _has(config: DictConfig, key: str) -> bool:

@@ -25,8 +25,6 @@ class Standardisation(nn.Module):
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
-        if len(mean) != len(std) or not min(std) > 0:
-            raise ValueError(f"mean={mean} and std={std} standardise nothing; give one std above 0 for each mean")
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
         self.register_buffer("std", torch.tensor(std), persistent=False)
 
@@ -91,8 +89,6 @@ class ContinuousTransformer(Transformer):
         """codebook: the tokenizer's [V, C]; trained_layers: the upper layers that differ from the base's; head:
         arguments of the DiffusionHead; architecture: the base's."""
         super().__init__(**architecture)
-        if not 0 <= trained_layers <= len(self.layers):
-            raise ValueError(f"trained_layers={trained_layers} of {len(self.layers)}")
         self.token_dim, self.trained_layers = codebook.shape[1], trained_layers
         self.tok_embeddings = CodeEmbedding(codebook, standardisation, self.dim)
         self.output = DiffusionHead(self.dim, self.token_dim, **head)

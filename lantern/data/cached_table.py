@@ -3,7 +3,6 @@ shard in progress; several processes and machines can fill one folder together."
 
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -78,13 +77,6 @@ class Shard(NamedTuple):
     items: Sequence
 
 
-def expand_home(folder: str | Path) -> Path:
-    """The folder where tables are cached, its ~ replaced."""
-    if (path := os.path.expanduser(folder)).startswith("~"):
-        raise LanternError(f"{folder} names a user without a home folder; give another paths.cache_dir=…")
-    return Path(path)
-
-
 def cache_key(*inputs: Any) -> str:
     """The id of JSON-like values: all that the cached rows depend on."""
     return digest(inputs)
@@ -102,7 +94,7 @@ def cached_rows(
         for start in range(0, len(part), size):
             yield from make_rows(part[start : start + size])
 
-    folder, starts = expand_home(folder), range(0, len(items), items_per_shard)
+    folder, starts = folder.expanduser(), range(0, len(items), items_per_shard)
     names = [f"{number:05d}-of-{len(starts):05d}" for number in range(len(starts))]
     shards = [Shard(folder / n, items[s : s + items_per_shard]) for n, s in zip(names, starts, strict=True)]
     try:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from datasets import Dataset, Features, Value
 
-from lantern.data.cached_table import MakeRows, cache_key, cached_rows, expand_home
+from lantern.data.cached_table import MakeRows, cache_key, cached_rows
 from lantern.data.image_io import NAMES_SHOWN, READ, load_image, problem_of
 from lantern.data.text_tables import is_text, printable
 from lantern.errors import LanternError, explaining, first_line
@@ -113,7 +113,7 @@ class IndexedImages:
         unusable images; `read` returns an image's bytes."""
         self.source, self.read, self.size, self.validation_share = source, read, size, validation_share
         self.fingerprint = cache_key(RULES, items, size, _file_stats(items))
-        folder = expand_home(cache_dir) / f"list-{self.fingerprint}"
+        folder = Path(cache_dir).expanduser() / f"list-{self.fingerprint}"
         self.rows = cached_rows(folder, index_items, items, FEATURES, num_workers, items_per_shard)
         problems = zip(self.rows["name"], self.rows["problem"], strict=True)
         self.skipped = {name: problem for name, problem in problems if problem}

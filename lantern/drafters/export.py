@@ -11,7 +11,7 @@ from huggingface_hub import ModelCardData
 
 from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.released import is_released, to_released
-from lantern.drafters.loading import drafter_folder, is_parallel, is_training, load_network, read_drafter
+from lantern.drafters.loading import drafter_folder, is_training, load_network, read_drafter
 from lantern.errors import CheckpointError, LanternError, explaining
 from lantern.identity import PROVENANCE, git_state
 from lantern.models.checkpoints import (
@@ -38,7 +38,7 @@ UPLOADED = [CARD_FILE, CONFIG_FILE, *FOLDER_FILES]
 def write_ours(checkpoint: str, target: Target, folder: str) -> Path:
     """model.safetensors and config.json in our names: what evaluate.py and train.py read, from either layout."""
     _check_place(Path(folder), WEIGHTS_FILE, False)
-    found = _eagle_folder(checkpoint, target)
+    found = drafter_folder(checkpoint, target)
     load_network(found, target)  # raises for what does not fit
     return save_weights(folder, *read_drafter(found))
 
@@ -47,15 +47,13 @@ def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
     """pytorch_model.bin and config.json as LANTERN's released drafters for LlamaGen have them, the embedding
     included."""
     _check_place(Path(folder), TORCH_FILE, True)
-    found = _eagle_folder(checkpoint, target)
+    found = drafter_folder(checkpoint, target)
     network, (state, config) = load_network(found, target), read_drafter(found)
     if layers := network.reads.layers:
         raise LanternError(
             f"{checkpoint} reads the inputs of layers {list(layers)}, for which the released layout has no names; give "
             "format=ours, or a drafter of a recipe without layers"
         )
-    if network.attention_norm:
-        raise LanternError(f"{checkpoint} is a drafter of Anole's layout, which is only read here; give format=ours")
     embedding = network.embedding(target.embed_weight)
     released = to_released(state, config, embedding, target.num_tokens, target.prefix_len)
     return save_weights(folder, *released, file=TORCH_FILE)
@@ -144,14 +142,6 @@ def exported_step(source: Path) -> dict[str, Any]:
     content: Any = read_file(source)
     validated = content.get(VALIDATED) or {"step": content["global_step"], "figures": {}}
     return validated if validated["step"] == content["global_step"] else validated | {"figures": {}}
-
-
-def _eagle_folder(checkpoint: str, target: Target) -> Path:
-    """The folder of the drafter's files."""
-    found = drafter_folder(checkpoint, target)
-    if is_parallel(*read_drafter(found)):
-        raise CheckpointError(f"{checkpoint} is a parallel drafter; export.py writes EAGLE drafters only")
-    return found
 
 
 def _check_place(folder: Path, file: str, has_their_names: bool) -> None:

@@ -183,4 +183,7 @@ def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
     if is_training(path := Path(checkpoint)):
         return read_training(path)
     state, config = load_weights(checkpoint)
-    return from_released(state, config, checkpoint) if is_released(state) else (state, config)
+    if not is_released(state):
+        return state, config
+    with explaining(f"{checkpoint}/{CONFIG_FILE} describes no drafter", "copy the drafter's own config.json"):
+        return from_released(state, config)

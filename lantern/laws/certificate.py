@@ -171,8 +171,6 @@ def check_law(
     if named := [f"{role}={part}" for role, part in given.items() if isinstance(part, str)]:
         raise LanternError(f"{named[0]} is a name; give the part itself, its class or a partial")
     if "target" in given:
-        if len(given) > 1:
-            raise LanternError("a target is checked by itself; leave the other parts out")
         return _check_target(target, prompt)
     check = _Check()
     for sampling in SAMPLINGS:

@@ -32,10 +32,8 @@ from lantern.metrics.intervals import (
     swaps,
 )
 from lantern.metrics.metric import ImagesMemo, Metric, extract_features, size_of
-from lantern.runtime.memory import check_main_memory
 
 MIN_IMAGES = 8
-COPIES = 6  # of a feature of an image, in float32, alive at once: both sides, the pair, and a half in float64
 WIDER = 1.25  # swaps of a share give bounds 0.84 times as wide as its spread where much of it is lost (simulated)
 MIN_IMAGES_PER_FEATURE = 10  # a covariance of fewer is mostly noise, and so is a Fréchet distance
 # prompts, a number M -> real images in [0, 1], the i-th of prompt i, prompts cycling
@@ -141,8 +139,6 @@ class Fidelity(Metric):
         real = self._real(prompts)
         if real.features is not None:
             _check_number(len(real.features), "real images")
-        size, what = COPIES * 4 * real.width * len(prompts), f"{real.width} features of each of {len(prompts)} images"
-        check_main_memory(size, what, "give a smaller quality.num_images")
 
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
         """The extractor and the real images or their statistics, by their hashes."""

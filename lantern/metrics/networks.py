@@ -145,8 +145,6 @@ def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: fl
     remedy = "download one of `transformers`, such as openai/clip-vit-base-patch32, and give its folder"
     with explaining(f"{folder} holds no CLIP with both its image and its text side", remedy):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        if config.model_type != "clip":
-            raise ValueError(f"its model_type is {config.model_type}, not clip")
         body, side = _read_pretrained(CLIPModel, folder), config.vision_config.image_size
         if (Path(folder) / PROCESSOR_FILE).is_file():
             processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)

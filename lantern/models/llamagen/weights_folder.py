@@ -19,11 +19,7 @@ TOKENIZER = "check model.tokenizer, or train it with: python train.py task=token
 
 def load_transformer(folder: str | Path) -> tuple[Transformer, dict]:
     state, config = load_weights(folder)
-    if "architecture" not in config:
-        raise CheckpointError(
-            f"{folder}/config.json names no architecture, so it is no LlamaGen target; check model.folder"
-        )
-    return load_described(Transformer, config["architecture"], state, folder, TARGET), config
+    return load_described(Transformer, config.get("architecture", {}), state, folder, TARGET), config
 
 
 def num_tokens_of(folder: str | Path) -> int:

@@ -17,7 +17,7 @@ from datasets import Sequence as Column
 from torch import Tensor, nn
 
 from lantern.acceptance.exact import Exact
-from lantern.data.cached_table import Budget, TimeShare, cache_key, cached_rows, expand_home
+from lantern.data.cached_table import Budget, TimeShare, cache_key, cached_rows
 from lantern.data.splits import IndexedSplit, Split, Splits, UnusableImageError, report_skipped
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError, check_least
@@ -108,7 +108,7 @@ class TokenTable:
         problems = rows["problem"]
         if any(problems):
             skipped = {name: problem for name, problem in zip(rows["caption"], problems, strict=True) if problem}
-            report_skipped(skipped, len(rows), f"the {name} images", expand_home(folder) / "skipped.txt")
+            report_skipped(skipped, len(rows), f"the {name} images", folder.expanduser() / "skipped.txt")
             rows = rows.select([i for i, problem in enumerate(problems) if not problem])
         self._check_size(side, len(rows[0][self.kind]) // channels)
         return TableSplit(rows, self.kind, self._read, key)
