@@ -53,27 +53,13 @@ def contact(cfg: DictConfig) -> None:
 
 def compare_weights(expected: Any) -> dict[str, Any]:
     """What is in a checkpoint against what its loader expects: names that are missing, in excess or of other shapes."""
+    from lantern.models.checkpoints import differences
+
     shapes, files, problem = read_headers(expected)
     is_local = Path(expected.source).expanduser().exists()
     found = {"source": expected.source, "is_local": is_local, "files": files, "problem": problem}
-    differences: dict[str, list[str]] = {}
-    if shapes:
-        wanted, there = (
-            {name: shape for name, shape in known.items() if not name.startswith(expected.ignored)}
-            for known in (expected.shapes, shapes)
-        )
-        both = wanted.keys() & there.keys()
-        differences = {
-            "missing": sorted(wanted.keys() - both), "in excess": sorted(there.keys() - both),
-            "of another shape": [
-                f"{name} {there[name]} instead of {wanted[name]}"
-                for name in sorted(both) if there[name] != wanted[name]
-            ],
-        }  # fmt: skip
-    return found | {
-        "expected": len(expected.shapes), "read": len(shapes),
-        "differences": {kind: names for kind, names in differences.items() if names},
-    }  # fmt: skip
+    others = differences(expected.shapes, shapes, expected.ignored) if shapes else {}
+    return found | {"expected": len(expected.shapes), "read": len(shapes), "differences": others}
 
 
 def read_headers(expected: Any) -> tuple[Shapes, dict[str, int], str]:

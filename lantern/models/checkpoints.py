@@ -31,6 +31,7 @@ WRAPPER_KEYS = (
 )  # of nested state dicts, in order of preference
 UNUSED = ("codebook_used", "freqs_cis")  # buffers of released files: a training statistic, a table that is made anew
 NAMES_SHOWN = 4
+Shapes = dict[str, list[int]]  # by name
 Made = TypeVar("Made")
 Model = TypeVar("Model", bound=nn.Module)
 log = logging.getLogger(__name__)
@@ -83,22 +84,31 @@ def load_described(
 def load_strictly(model: nn.Module, state: dict[str, Tensor], source: str | Path, remedy: str) -> None:
     """Loads `state` into `model`, cast to the model's dtypes. Names and shapes must match exactly, values be finite,
     also after the cast; the CheckpointError ends with `remedy`."""
-    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    shapes = shapes_of(model.state_dict())
     state = {name: value for name, value in state.items() if name in shapes or not name.endswith(UNUSED)}
-    found = {name: tuple(value.shape) for name, value in state.items()}
-    problems = {
-        "missing": [name for name in shapes if name not in found],
-        "unexpected": [name for name in found if name not in shapes],
-        "mis-shaped": [f"{k} {found[k]} instead of {s}" for k, s in shapes.items() if found.get(k, s) != s],
-    }
-    check_fit(problems, source, remedy)
+    check_fit(differences(shapes, shapes_of(state)), source, remedy)
     model.load_state_dict(state)
     check_finite(model.state_dict(), source)
 
 
+def shapes_of(state: Mapping[str, Tensor]) -> Shapes:
+    return {name: list(value.shape) for name, value in state.items()}
+
+
+def differences(wanted: Shapes, found: Shapes, ignored: tuple[str, ...] = ()) -> dict[str, list[str]]:
+    """What of the weights found is not as wanted, by kind. ignored: prefixes of names that may be absent or in excess."""
+    wanted, found = ({k: s for k, s in known.items() if not k.startswith(ignored)} for known in (wanted, found))
+    listed = {
+        "missing": [name for name in wanted if name not in found],
+        "unexpected": [name for name in found if name not in wanted],
+        "mis-shaped": [f"{k} {found[k]} instead of {s}" for k, s in wanted.items() if found.get(k, s) != s],
+    }
+    return {kind: names for kind, names in listed.items() if names}
+
+
 def check_fit(problems: dict[str, list[str]], source: str | Path, remedy: str) -> None:
-    if any(problems.values()):
-        listed = "; ".join(f"{kind} {shortened(names)}" for kind, names in problems.items() if names)
+    if problems:
+        listed = "; ".join(f"{kind} {shortened(names)}" for kind, names in problems.items())
         raise CheckpointError(f"{source} does not fit this model: {listed}; {remedy}")
 
 
@@ -200,7 +210,7 @@ class Expected(NamedTuple):
 
     source: str  # a path or a Hub id
     file: str | None  # None: all safetensors of the folder
-    shapes: dict[str, list[int]]  # by name
+    shapes: Shapes
     ignored: tuple[str, ...] = ()  # prefixes of names that may be absent or in excess
     read: Callable[[Path], dict[str, Tensor]] = read_weights  # of a file, by the names of `shapes`
 
@@ -210,8 +220,7 @@ expected_weights: list[Expected] = []  # of the models that were built on the me
 
 def note_expected(model: nn.Module, source: object, file: str | None = None, **given: Any) -> None:
     """Notes what a model on the meta device expects. given: as of Expected."""
-    shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
-    expected_weights.append(Expected(str(source), file, shapes, **given))
+    expected_weights.append(Expected(str(source), file, shapes_of(model.state_dict()), **given))
 
 
 def build_model(

@@ -1,7 +1,7 @@
 """Families that transformers has: Emu3-Gen (2409.18869), Janus-Pro (2501.17811), Liquid (2412.04332), SimpleAR
 (2504.11455) and GLM-Image. Models like Liquid need only a yaml: the body's class follows from its config.json."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -14,8 +14,6 @@ from transformers import (
     JanusForConditionalGeneration,
     Qwen2ForCausalLM,
 )
-from transformers.models.emu3.modeling_emu3 import Emu3VQVAE
-from transformers.models.janus.modeling_janus import JanusVQVAE
 
 from lantern.engine.cached_target import ImageTokenizer
 from lantern.errors import LanternError, explaining
@@ -49,34 +47,16 @@ NEGATIVE = (
 )
 
 
-class Emu3Images(nn.Module):
-    """The VQ decoder of an Emu3 model as an image tokenizer."""
+class DecodedImages(nn.Module):
+    """A model's own image decoder as an image tokenizer."""
 
-    def __init__(self, vqmodel: Emu3VQVAE, grid: tuple[int, int]) -> None:
+    def __init__(self, decoder: nn.Module, codebook: Tensor, decode: Callable[[Tensor], Tensor]) -> None:
+        """codebook [V, C]; decode: tokens [B, L] -> images [B, 3, H, W] in [-1, 1], by the decoder."""
         super().__init__()
-        self.vqmodel, self.grid = vqmodel, grid
-
-    @property
-    def codebook(self) -> Tensor:  # [V, C]
-        return self.vqmodel.quantize.embedding.weight.float()
+        self.decoder, self.codebook, self._decode = decoder, codebook.detach().float(), decode
 
     def decode(self, tokens: Tensor) -> Tensor:  # [B, L] -> [B, 3, H, W]
-        return ((self.vqmodel.decode(tokens.unflatten(1, self.grid)).float() + 1) / 2).clamp(0, 1)
-
-
-class JanusImages(nn.Module):
-    """The VQ decoder of a Janus model as an image tokenizer; codes are looked up as unit vectors."""
-
-    def __init__(self, vqmodel: JanusVQVAE) -> None:
-        super().__init__()
-        self.vqmodel = vqmodel
-
-    @property
-    def codebook(self) -> Tensor:  # [V, C]
-        return F.normalize(self.vqmodel.quantize.embedding.weight.float(), dim=-1)
-
-    def decode(self, tokens: Tensor) -> Tensor:  # [B, L] -> [B, 3, H, W]
-        return ((self.vqmodel.decode(tokens).float() + 1) / 2).clamp(0, 1)
+        return ((self._decode(tokens).float() + 1) / 2).clamp(0, 1)
 
 
 def load_emu3(
@@ -96,7 +76,9 @@ def load_emu3(
     prompts = PromptIds(text, prefix_len, [begin], after, fixed(unconditional), template="{}" + quality)
     body = model.model.text_model
     vocabulary = ImageVocabulary.of_ids(body, model.lm_head, first, codes.codebook_size, row_end)
-    return HuggingFaceTarget(body, vocabulary, prompts, Emu3Images(model.model.vqmodel, grid), grid, cfg_scale, made_of)
+    images, codebook = model.model.vqmodel, model.model.vqmodel.quantize.embedding.weight
+    tokenizer = DecodedImages(images, codebook, lambda tokens: images.decode(tokens.unflatten(1, grid)))
+    return HuggingFaceTarget(body, vocabulary, prompts, tokenizer, grid, cfg_scale, made_of)
 
 
 def load_janus(
@@ -113,7 +95,8 @@ def load_janus(
 
     prompts = PromptIds(text, prefix_len, [begin], [image], unconditional, JANUS_TEMPLATE)
     side, vocabulary = whole.config.vq_config.num_patches, janus_vocabulary(whole)
-    images = JanusImages(model.vqmodel)
+    codebook = F.normalize(model.vqmodel.quantize.embedding.weight.float(), dim=-1)  # looked up as unit vectors
+    images = DecodedImages(model.vqmodel, codebook, model.vqmodel.decode)
     return HuggingFaceTarget(model.language_model, vocabulary, prompts, images, (side, side), cfg_scale, made_of)
 
 
@@ -142,16 +125,9 @@ def load_liquid(
     return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, grid, cfg_scale, made_of)
 
 
-class CosmosImages(nn.Module):
+def cosmos_images(decoder: torch.jit.ScriptModule, grid: tuple[int, int], codebook: Tensor) -> DecodedImages:
     """Cosmos' discrete video tokenizer for single images, by its TorchScript decoder; codes are points of its grid."""
-
-    def __init__(self, decoder: torch.jit.ScriptModule, grid: tuple[int, int], codebook: Tensor) -> None:
-        super().__init__()
-        self.decoder, self.grid, self.codebook = decoder, grid, codebook
-
-    def decode(self, tokens: Tensor) -> Tensor:  # [B, L] -> [B, 3, H, W]
-        video = self.decoder(tokens.unflatten(1, self.grid)[:, None])  # [B, 3, 1, H, W] in [-1, 1]
-        return ((video[:, :, 0].float() + 1) / 2).clamp(0, 1)
+    return DecodedImages(decoder, codebook, lambda tokens: decoder(tokens.unflatten(1, grid)[:, None])[:, :, 0])
 
 
 def fsq_codebook(levels: Sequence[int]) -> Tensor:
@@ -185,7 +161,7 @@ def load_simplear(
     )
     images = CodeColors(codebook, grid)
     if decoder is not None:
-        images = CosmosImages(load_script(decoder, model.device), grid, codebook)
+        images = cosmos_images(load_script(decoder, model.device), grid, codebook)
     vocabulary = ImageVocabulary.of_ids(model.model, model.lm_head, first, len(codebook))
     return HuggingFaceTarget(model.model, vocabulary, prompts, images, grid, cfg_scale, made_of)
 

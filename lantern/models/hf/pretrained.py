@@ -16,7 +16,7 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from lantern.errors import CheckpointError, explaining
 from lantern.identity import INT8, sampled_hash
-from lantern.models.checkpoints import CONFIG_FILE, check_finite, check_fit, note_expected, read_weights
+from lantern.models.checkpoints import CONFIG_FILE, check_finite, check_fit, differences, note_expected, read_weights
 from lantern.models.hf.layers import round_layers
 from lantern.models.hub import MODEL_FILES, find_folder, is_complete
 from lantern.runtime.hardware import resolve_device, resolve_dtype, split_int8
@@ -187,11 +187,7 @@ def model_hash(model: nn.Module, ignored: tuple[str, ...]) -> str:
 
 
 def _check(report: dict, folder: Path, setting: str, ignored: tuple[str, ...]) -> None:
-    shapes = report["mismatched_keys"]
-    problems = {
-        "missing": report["missing_keys"],
-        "unexpected": report["unexpected_keys"],
-        "mis-shaped": [f"{name} {tuple(found)} instead of {tuple(wanted)}" for name, found, wanted in shapes],
-    }
-    problems = {kind: sorted(n for n in names if not n.startswith(ignored)) for kind, names in problems.items()}
-    check_fit(problems, folder, f"give {setting}=<a checkpoint of this size>")
+    both = report["mismatched_keys"]
+    wanted = dict.fromkeys(sorted(report["missing_keys"]), [0]) | {name: list(shape) for name, _, shape in both}
+    found = dict.fromkeys(sorted(report["unexpected_keys"]), [0]) | {name: list(shape) for name, shape, _ in both}
+    check_fit(differences(wanted, found, ignored), folder, f"give {setting}=<a checkpoint of this size>")
