@@ -72,8 +72,8 @@ def test_names_and_shapes_that_differ_are_told_without_loading_the_weights(conta
     save_file(state, path)
     said, found = contact(*GLM, f"model.checkpoint={tmp_path / 'model'}")
     assert found["weights"][0]["differences"] == {
-        "missing": ["model.language_model.norm.weight"], "in excess": ["another"],
-        "of another shape": ["lm_head.weight [5, 32] instead of [26, 32]"],
+        "missing": ["model.language_model.norm.weight"], "unexpected": ["another"],
+        "mis-shaped": ["lm_head.weight [5, 32] instead of [26, 32]"],
     }  # fmt: skip
     assert "decoding" not in found
     assert "1 missing: model.language_model.norm.weight" in said

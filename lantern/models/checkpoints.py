@@ -96,7 +96,7 @@ def shapes_of(state: Mapping[str, Tensor]) -> Shapes:
 
 
 def differences(wanted: Shapes, found: Shapes, ignored: tuple[str, ...] = ()) -> dict[str, list[str]]:
-    """What of the weights found is not as wanted, by kind. ignored: prefixes of names that may be absent or in excess."""
+    """What of the weights found is not as wanted, by kind. ignored: prefixes of names that do not count."""
     wanted, found = ({k: s for k, s in known.items() if not k.startswith(ignored)} for known in (wanted, found))
     listed = {
         "missing": [name for name in wanted if name not in found],

@@ -137,7 +137,7 @@ def test_files_of_another_size_family_or_codebook_are_one_clear_error_each(token
         load(GOLDEN, "llamagen_c2i_tiny.pt", tokenizer, num_layers=4)
     with pytest.raises(CheckpointError, match=r"unexpected cls_embedding\.uncond_embedding"):
         load(GOLDEN, "llamagen_t2i_tiny.pt", tokenizer)
-    with pytest.raises(CheckpointError, match=r"quantize\.embedding\.weight \(64, 8\) instead of \(160, 8\)"):
+    with pytest.raises(CheckpointError, match=r"quantize\.embedding\.weight \[64, 8\] instead of \[160, 8\]"):
         load_tokenizer(str(GOLDEN), "llamagen_vq_tiny.pt", **VQ | {"codebook_size": 160})
 
 

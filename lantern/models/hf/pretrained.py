@@ -188,6 +188,6 @@ def model_hash(model: nn.Module, ignored: tuple[str, ...]) -> str:
 
 def _check(report: dict, folder: Path, setting: str, ignored: tuple[str, ...]) -> None:
     both = report["mismatched_keys"]
-    wanted = dict.fromkeys(sorted(report["missing_keys"]), [0]) | {name: list(shape) for name, _, shape in both}
-    found = dict.fromkeys(sorted(report["unexpected_keys"]), [0]) | {name: list(shape) for name, shape, _ in both}
+    wanted = {key: [0] for key in sorted(report["missing_keys"])} | {name: list(shape) for name, _, shape in both}
+    found = {key: [0] for key in sorted(report["unexpected_keys"])} | {name: list(shape) for name, shape, _ in both}
     check_fit(differences(wanted, found, ignored), folder, f"give {setting}=<a checkpoint of this size>")
