@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 OFFSET = 0.008  # keeps the first step's noise from vanishing
-MAX_STEPS = 100_000  # of training
 MAX_BETA = 0.999
 FREQUENCIES = 64  # sines and cosines that encode a timestep
 MAX_PERIOD = 10000.0

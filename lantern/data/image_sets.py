@@ -112,11 +112,6 @@ class HubImages:
         taken = islice(self._rows, start - self._position, stop - self._position)
         self._position = stop
         cells = [row[self._columns[0]] for row in taken]
-        if len(cells) < stop - start:
-            raise LanternError(
-                f"{self.name} has {start + len(cells)} images and states {stop} at least; give {self.name}:<split>[:N] "
-                "of those there are"
-            )
         names = (f"image {number} of {self.name}" for number in range(start, stop))
         return _as_tensor(
             (_pixels(partial(self.stream.content, c), self.size, name) for c, name in zip(cells, names, strict=True)),
