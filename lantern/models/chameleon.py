@@ -12,13 +12,12 @@ from einops import rearrange
 from torch import Tensor
 from transformers import ChameleonForConditionalGeneration
 
-from lantern.models.checkpoints import build_model, read_weights
+from lantern.models.checkpoints import load_released, read_weights
 from lantern.models.hf.pretrained import IMAGE_INPUTS, Pretrained, load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, fixed, id_of
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.token_grid import check_sides, grid_of
-from lantern.runtime.hardware import resolve_device
 
 
 class ChameleonVQGAN(VQTokenizer):
@@ -66,11 +65,8 @@ def load_vqgan(
 ) -> ChameleonVQGAN:  # fmt: skip
     """The image tokenizer of Meta's vqgan.ckpt, in evaluation mode. weights: as part of read_weights; sizes:
     ChameleonVQGAN's."""
-    remedy = f"give {setting}=<Meta's vqgan.ckpt>"
-    build, torch_device = partial(ChameleonVQGAN, **sizes), resolve_device(device)
-    read = partial(read_vqgan, part=weights)
-    model, _ = build_model(build, checkpoint, file, setting, remedy, torch_device, read=read)
-    return model.eval().requires_grad_(False)
+    build, read = partial(ChameleonVQGAN, **sizes), partial(read_vqgan, part=weights)
+    return load_released(build, checkpoint, file, setting, f"give {setting}=<Meta's vqgan.ckpt>", device, read)
 
 
 def read_vqgan(path: Path, part: str | None = None) -> dict[str, Tensor]:

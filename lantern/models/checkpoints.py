@@ -17,6 +17,7 @@ from lantern.errors import CheckpointError, explaining
 from lantern.identity import files_hash
 from lantern.models.hub import find_file
 from lantern.runtime.files import replace_file
+from lantern.runtime.hardware import resolve_device
 
 RANDOM = "random"  # in place of a checkpoint: random weights, for timing a size without its file
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
@@ -241,6 +242,15 @@ def build_model(
     model = model.to_empty(device="cpu")
     load_strictly(model, state, path, remedy)
     return model.to(device), path
+
+
+def load_released(
+    build: Callable[[], Model], checkpoint: str, file: str, setting: str, remedy: str, device: str,
+    read: Callable[[Path], dict[str, Tensor]],
+) -> Model:  # fmt: skip
+    """As build_model, a model that is used as it is."""
+    model, _ = build_model(build, checkpoint, file, setting, remedy, resolve_device(device), read=read)
+    return model.eval().requires_grad_(False)
 
 
 def randomly_initialised(build: Callable[[], Model]) -> Model:

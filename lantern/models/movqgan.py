@@ -10,8 +10,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from lantern.models.chameleon import ChameleonVQGAN, read_vqgan
-from lantern.models.checkpoints import build_model
-from lantern.runtime.hardware import resolve_device
+from lantern.models.checkpoints import load_released
 
 KEPT = "encoder.", "decoder.", "quantize.embedding.", "quant_conv.", "post_quant_conv."  # of the file, beside losses
 
@@ -55,10 +54,8 @@ def load_movqgan(
     checkpoint: str, file: str, device: str = "auto", setting: str = "model.tokenizer.checkpoint", **sizes: object
 ) -> MoVQGAN:
     """ai-forever's file, in evaluation mode; sizes: MoVQGAN's."""
-    remedy, torch_device = f"give {setting}=<MoVQGAN's movqgan_270M.ckpt>", resolve_device(device)
-    build = partial(MoVQGAN, **sizes)
-    model, _ = build_model(build, checkpoint, file, setting, remedy, torch_device, read=read_movqgan)
-    return model.eval().requires_grad_(False)
+    build, remedy = partial(MoVQGAN, **sizes), f"give {setting}=<MoVQGAN's movqgan_270M.ckpt>"
+    return load_released(build, checkpoint, file, setting, remedy, device, read_movqgan)
 
 
 def read_movqgan(path: Path) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import isqrt
 
+import torch
 from torch import Tensor
 
 from lantern.errors import CheckpointError, LanternError
@@ -43,3 +44,21 @@ def square(tokens: Tensor) -> Tensor:  # [B, L] -> [B, h, w]
     """Tokens in raster order as a square grid."""
     side = isqrt(tokens.shape[1])
     return tokens.unflatten(1, (side, side))
+
+
+def token_layout(grid: tuple[int, int], preview: tuple[int, int] | None) -> tuple[int, int]:
+    """Rows and columns that the tokens of both grids fill: as many columns as the image if the preview fills whole rows
+    of that width, otherwise one row."""
+    (rows, columns), before = grid, preview[0] * preview[1] if preview else 0
+    return (rows + before // columns, columns) if before % columns == 0 else (1, before + rows * columns)
+
+
+def grid_positions(*grids: tuple[int, int]) -> Tensor:
+    """[L, 3] rotary positions of consecutive grids: start, start + row, start + column. The next grid's start is the
+    grid's longer side further on (as Qwen2-VL, 2409.12191, places images, and GLM-Image draws them)."""
+    found, start = [], 0
+    for rows, columns in grids:
+        row, column = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+        found.append(torch.stack([torch.zeros_like(row), row, column], dim=-1).flatten(0, 1) + start)
+        start += max(rows, columns)
+    return torch.cat(found)

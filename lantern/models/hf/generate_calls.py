@@ -15,7 +15,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 
 from lantern.errors import LanternError
 from lantern.models.hf.prompt_format import Prefix
-from lantern.models.hf.target import grid_positions
+from lantern.models.token_grid import grid_positions
 
 BY_PLACE = (  # transformers' processors that mask ids by their place alone
     known.SuppressTokensLogitsProcessor, known.SuppressTokensAtBeginLogitsProcessor, known.MinLengthLogitsProcessor,

@@ -18,6 +18,7 @@ from lantern.models.hf.prompt_format import PromptIds
 from lantern.models.hf.structure import StructuredTree, host_paths, with_row_ends
 from lantern.models.llamagen.fused import KVView, precise, rotary_table
 from lantern.models.llamagen.transformer import causal_mask, rotation_pairs, with_layers
+from lantern.models.token_grid import grid_positions, token_layout
 from lantern.types import DraftTree, Forward, Verdict
 
 
@@ -285,24 +286,6 @@ def causal(pads: Tensor, length: int) -> tuple[Tensor, Tensor]:
     positions [B R, T]."""
     positions = torch.arange(length, device=pads.device) - pads[:, None]
     return causal_mask(positions >= 0, length)[:, 0], positions.clamp(min=0)
-
-
-def token_layout(grid: tuple[int, int], preview: tuple[int, int] | None) -> tuple[int, int]:
-    """Rows and columns that the tokens of both grids fill: as many columns as the image if the preview fills whole rows
-    of that width, otherwise one row."""
-    (rows, columns), before = grid, preview[0] * preview[1] if preview else 0
-    return (rows + before // columns, columns) if before % columns == 0 else (1, before + rows * columns)
-
-
-def grid_positions(*grids: tuple[int, int]) -> Tensor:
-    """[L, 3] rotary positions of consecutive grids: start, start + row, start + column. The next grid's start is the
-    grid's longer side further on (as Qwen2-VL, 2409.12191, places images, and GLM-Image draws them)."""
-    found, start = [], 0
-    for rows, columns in grids:
-        row, column = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
-        found.append(torch.stack([torch.zeros_like(row), row, column], dim=-1).flatten(0, 1) + start)
-        start += max(rows, columns)
-    return torch.cat(found)
 
 
 def line_table(length: int, head_dim: int, base: float = 10000.0) -> Tensor:

@@ -16,6 +16,7 @@ from lantern.models.checkpoints import (
     WEIGHTS_FILE,
     WRAPPER_KEYS,
     build_model,
+    load_released,
     read_config,
     read_weights,
     weights_hash,
@@ -42,9 +43,7 @@ def load_tokenizer(
     levels = list(multipliers)
     build = partial(VQTokenizer, channels, levels, levels, codebook_size, code_dim, z_channels, num_res_blocks)
     remedy = f"give {setting}=<the tokenizer of this target>"
-    read = partial(read_weights, part=weights)
-    model, _ = build_model(build, checkpoint, file, setting, remedy, resolve_device(device), read=read)
-    return model.eval().requires_grad_(False)
+    return load_released(build, checkpoint, file, setting, remedy, device, partial(read_weights, part=weights))
 
 
 def load_class_target(
