@@ -19,9 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lantern.runtime.cores import usable_cores
 from lantern.runtime.files import is_file, replace_text
-from lantern.runtime.hardware import vector_instructions
+from lantern.runtime.hardware import device_name
 from lantern.types import Target, reader_of
 from lantern.version import __version__
 
@@ -296,15 +295,3 @@ def _version(package: str) -> str | None:
 def machine(config: Mapping[str, object]) -> dict[str, object]:
     """The properties of this machine on which this configuration's times depend."""
     return {"device": device_name(str(config.get("device", "auto"))), "threads": torch.get_num_threads()}
-
-
-def device_name(device: str = "auto") -> str:
-    """The name of the accelerator that a setting `device` means, or the processor's with its usable cores and its
-    vector instructions."""
-    if device.startswith(("auto", "cuda")) and torch.cuda.is_available():
-        return torch.cuda.get_device_name(None if device == "auto" else device)
-    known = Path("/proc/cpuinfo")
-    lines = known.read_text().splitlines() if known.is_file() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    name = names[0] if names else platform.processor() or platform.machine()
-    return f"{name} ({len(usable_cores())} cores, {vector_instructions()})"

@@ -2,21 +2,17 @@
 tables, counts images of many codes, and compares token by token what picks by Lantern's shared noise. The result is
 written to a certificate beside the file of the part's class; pipelines and rows cite it."""
 
-import inspect
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from lantern.acceptance.exact import Exact
 from lantern.certificates import (
     LAW_FILE,
-    ROUNDING,
     NoDescriptionError,
     Record,
     class_name,
@@ -28,96 +24,23 @@ from lantern.certificates import (
     source_of,
 )
 from lantern.decoding import DecodingSetup
-from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
-from lantern.drafters.jacobi.proactive import ProactiveJacobi
-from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.identity import code_hash, digest
 from lantern.laws.enumeration import NoLawError, OtherNoiseError, law_of_images
 from lantern.laws.passes import pass_deviation
-from lantern.laws.tables import LongTarget, TableDrafter, TableTarget, many_images, p_value, sequence_law
-from lantern.pipeline import bind_missing, missing_arguments
+from lantern.laws.results import Certificate, Result, print_refused, print_results, print_verdict
+from lantern.laws.tables import LongTarget, TableTarget, many_images, p_value, sequence_law
+from lantern.laws.trials import APART, LONG_SIZES, LONG_TREES, SAMPLINGS, SIZES, TREES, setups
 from lantern.runtime.files import read_object, replace_text
 from lantern.sampling import Sampling
-from lantern.trees.adaptive import AdaptiveTree
-from lantern.trees.ddd import DDDTree
-from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.sampled import SampledTree
-from lantern.trees.static import StaticTree, chain
 from lantern.types import AcceptanceRule, Drafter, Target, TreePolicy, Verification
-from lantern.verification import Ratio, SharedNoise, choose_shared_noise
-from lantern.verification.block import Block
+from lantern.verification import SharedNoise
 
-SIZES = ((3, 4), (4, 3))  # codes, tokens of an image
-TREES = (
-    partial(chain, 2),
-    partial(StaticTree, [[0], [1], [0, 0], [1, 0]]),
-    partial(Eagle2Tree, total=4, depth=2, width=2),
-    partial(DDDTree, total=4, depth=2, width=2, tau=-0.6, checks=[1]),
-    partial(AdaptiveTree, total=4, depth=2, width=2, start=1),
-    partial(SampledTree, total=3, depth=2, width=2, beam=1, price=0.12),
-)
-LONG_SIZES = ((40, 6),)  # too many to enumerate: images are counted
-APART = (0.3, 1.0)  # the laws of their drafts: long drafts are accepted, late siblings judged
 BINS = 10
-LONG_TREES = (
-    partial(chain, 4),
-    partial(StaticTree, [[0], [1], [2], [0, 0], [0, 1], [0, 0, 0], [0, 0, 0, 0]]),
-    partial(Eagle2Tree, total=10, depth=4, width=3),
-    partial(DDDTree, total=10, depth=4, width=3, tau=-3.0, checks=[2]),
-    partial(AdaptiveTree, total=10, depth=4, width=3, start=4),
-    partial(SampledTree, total=10, depth=4, width=3, beam=3, price=0.02),
-)
-SAMPLINGS = (  # what a rule forgets is found out by one of them alone
-    Sampling(),
-    Sampling(temperature=0.7),
-    Sampling(top_k=2),
-    Sampling(top_p=0.75, cfg_scale=1.0),
-    Sampling(temperature=1.5, top_p=0.75),
-    Sampling(temperature=0),
-)
 COMPARED, COUNTED = 200, 4_000  # images
 UNLIKELY = 1e-6  # p-value below which counts deviate from the law
 SURE = 4.9  # standard deviations of that
-
-
-@dataclass
-class Result:
-    """Of one combination of parts, over all sizes and samplings."""
-
-    deviation: float = 0.0  # largest error of a sequence's probability; of compared tokens, the share that differs
-    worst: str = ""
-    cases: int = 0
-    ways: list[str] = field(default_factory=list)
-    samplings: list[str] = field(default_factory=list)
-
-    def add(self, deviation: float, way: str, case: str, sampling: str) -> None:
-        self.merge(Result(deviation, case, 1, [way], [sampling]))
-
-    def merge(self, other: "Result") -> None:
-        """A failure stays."""
-        if other.deviation >= self.deviation:
-            self.deviation, self.worst = other.deviation, other.worst
-        self.cases += other.cases
-        self.ways = [*dict.fromkeys([*self.ways, *other.ways])]
-        self.samplings = [*dict.fromkeys([*self.samplings, *other.samplings])]
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What was found out about parts; path: None for parts of Lantern's own, which its tests cover."""
-
-    results: Mapping[str, Result]  # by the names of the parts
-    path: Path | None
-
-    @property
-    def lossless(self) -> bool:
-        return self.deviation <= ROUNDING
-
-    @property
-    def deviation(self) -> float:
-        return max(result.deviation for result in self.results.values())
 
 
 class _Check:
@@ -175,16 +98,16 @@ def check_law(
     check = _Check()
     for sampling in SAMPLINGS:
         for codes, tokens in SIZES if sampling == SAMPLINGS[0] else SIZES[:1]:
-            for setup in _setups(given, TableTarget(codes, tokens, sampling.cfg_scale), sampling, TREES):
+            for setup in setups(given, TableTarget(codes, tokens, sampling.cfg_scale), sampling, TREES):
                 check.add(setup)
     for (codes, tokens), apart in product(LONG_SIZES, APART):
         target = LongTarget(codes, tokens, Sampling().cfg_scale, apart=apart)
-        for setup in _setups(given, target, Sampling(), LONG_TREES):
+        for setup in setups(given, target, Sampling(), LONG_TREES):
             check.add(setup)
     if not check.results:
         raise LanternError(f"no combination of these parts could be checked: {next(iter(check.refused.values()))}")
-    _print_results(check.results)
-    _print_refused({labels: why for labels, why in check.refused.items() if labels not in check.results})
+    print_results(check.results)
+    print_refused({labels: why for labels, why in check.refused.items() if labels not in check.results})
     listed = [{**dict(labels), **asdict(result)} for labels, result in check.results.items()]
     return _certify(check.foreign, check.states, listed)
 
@@ -206,54 +129,8 @@ def _certify(foreign: Mapping[str, Any], states: Mapping[str, list[Record]], res
         own = Result(**{name: found[name] for name in Result.__dataclass_fields__})
         by_name.setdefault(_name(found), Result()).merge(own)
     certificate = Certificate(by_name, _write(foreign, records, results))
-    _print_verdict(certificate, foreign)
+    print_verdict(certificate, foreign)
     return certificate
-
-
-def _setups(
-    given: Mapping[str, Any], target: TableTarget, sampling: Sampling, trees: Sequence[Any]
-) -> Iterator[DecodingSetup]:
-    rule = _made(given.get("rule", Exact), codebook=target.codebook)
-    own = (Ratio(), choose_shared_noise(rule), Block())
-    for verification in [given["verification"]] if "verification" in given else own:
-        verifier = _made(verification, rule=rule, sampling=sampling, target=target)
-        for drafter in _drafters(given, target, sampling, trees):
-            yield DecodingSetup(target, drafter, verifier, rule, sampling)
-
-
-def _drafters(
-    given: Mapping[str, Any], target: TableTarget, sampling: Sampling, trees: Sequence[Any]
-) -> Iterator[Drafter]:
-    length = 2 if trees is TREES else 4
-    windows = [partial(Jacobi, length=length), partial(ProactiveJacobi, length=length, levels=1, width=2)]
-    held = {"start": _object(given.get("start", Nearest)), "redraw": _object(given.get("redraw", redraw_coupled))}
-    if given.keys() & {"start", "redraw"}:
-        for window in [_recipe(given["drafter"])] if "drafter" in given else windows:
-            yield _made(window, target=target, sampling=sampling, **held)
-        return
-    drafter = _recipe(given.get("drafter", TableDrafter))
-    takes_tree = "tree" in missing_arguments(drafter)
-    for tree in [given["tree"]] if "tree" in given else trees if takes_tree else [None]:
-        made = _made(tree)
-        if getattr(made, "width", 0) > min(codes for codes, _ in SIZES):
-            raise LanternError(f"the tree has {made.width} children a node, the tables 3 codes; give it 3 at most")
-        yield _made(drafter, target=target, sampling=sampling, tree=made)
-    if not given.keys() & {"tree", "drafter"}:
-        yield NoDrafter()
-        yield _made(windows[0], target=target, sampling=sampling, **held)
-
-
-def _object(part: Any) -> Any:
-    """A start or redraw: a class is called, a function is the part itself."""
-    return part() if isinstance(part.func if isinstance(part, partial) else part, type) else part
-
-
-def _recipe(part: Any) -> Any:
-    return partial(part) if isinstance(part, type) or inspect.isroutine(part) else part
-
-
-def _made(part: Any, **available: object) -> Any:
-    return bind_missing(_recipe(part), **available)
 
 
 def _parts(setup: DecodingSetup) -> dict[str, Any]:
@@ -365,41 +242,3 @@ def _merged(results: Iterable[Record]) -> list[Record]:
         if case not in worst or found["deviation"] >= worst[case]["deviation"]:
             worst[case] = found
     return [*worst.values()]
-
-
-def _print_results(results: Mapping[tuple, Result]) -> None:
-    """A line for each verification, and one for its trees on which the law is lost."""
-    groups: dict[tuple, list[tuple[dict, Result]]] = {}
-    for labels, result in results.items():
-        known = dict(labels)
-        groups.setdefault((known["verification"], result.deviation <= ROUNDING), []).append((known, result))
-    for (verification, _), members in groups.items():
-        known, worst = max(members, key=lambda member: member[1].deviation)
-        trees, cases = _trees(labels for labels, _ in members), sum(result.cases for _, result in members)
-        ways = ", ".join(dict.fromkeys(way for _, result in members for way in result.ways))
-        found = f"{worst.deviation:.1g} from the target's law at most ({known['tree']}, {worst.worst})"
-        print(f"{verification} on {trees}: {found}, {cases} cases {ways}")
-
-
-def _print_refused(refused: Mapping[tuple, str]) -> None:
-    groups: dict[tuple, list[dict]] = {}
-    for labels, why in refused.items():
-        groups.setdefault((dict(labels)["verification"], why), []).append(dict(labels))
-    for (verification, why), members in groups.items():
-        print(f"{verification} on {_trees(members)}: not checked, {why}")
-
-
-def _trees(combinations: Iterable[Mapping[str, object]]) -> str:
-    return ", ".join(dict.fromkeys(str(labels["tree"]) for labels in combinations))
-
-
-def _print_verdict(found: Certificate, foreign: Mapping[str, Any]) -> None:
-    names = " with ".join(map(class_name, foreign.values())) or "parts of Lantern's own"
-    kept = [name for name, result in found.results.items() if result.deviation <= ROUNDING]
-    lost = found.results.keys() - kept
-    written = f"; written: {found.path}" if found.path else ""
-    says = f"NOT lossless in {len(lost)} of {len(found.results)} combinations" if lost else "lossless"
-    print(f"{names}: {says}, {found.deviation:.1g} from the target's law at most{written}")
-    for role in {"rule", "redraw"} & foreign.keys():
-        if not lost and not getattr(foreign[role], "lossless", False):
-            print(f"rows call it lossy all the same: {class_name(foreign[role])} has no lossless = True")

@@ -1,10 +1,13 @@
 """Devices and dtypes: resolved from settings, their speed detected from the processor's instructions."""
 
 import os
+import platform
+from pathlib import Path
 
 import torch
 
 from lantern.errors import LanternError
+from lantern.runtime.cores import usable_cores
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 BF16_PROBES = {"AMX": "_is_amx_tile_supported", "AVX-512 with bf16": "_is_avx512_bf16_supported"}  # of torch.cpu
@@ -23,6 +26,18 @@ def vector_instructions() -> str:
     widest = torch.backends.cpu.get_cpu_capability()
     found = (name for name, probe in BF16_PROBES.items() if getattr(torch.cpu, probe, bool)())
     return next(found, widest) if widest.startswith("AVX512") else widest
+
+
+def device_name(device: str = "auto") -> str:
+    """The name of the accelerator that a setting `device` means, or the processor's with its usable cores and its
+    vector instructions."""
+    if device.startswith(("auto", "cuda")) and torch.cuda.is_available():
+        return torch.cuda.get_device_name(None if device == "auto" else device)
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text().splitlines() if known.is_file() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.processor() or platform.machine()
+    return f"{name} ({len(usable_cores())} cores, {vector_instructions()})"
 
 
 def gpu_sharers(device: torch.device) -> int | None:

@@ -6,8 +6,14 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from lantern.identity import device_name
-from lantern.runtime.hardware import LOCAL_NUMBERS, gpu_sharers, is_bf16_fast, resolve_device, vector_instructions
+from lantern.runtime.hardware import (
+    LOCAL_NUMBERS,
+    device_name,
+    gpu_sharers,
+    is_bf16_fast,
+    resolve_device,
+    vector_instructions,
+)
 
 
 @pytest.mark.parametrize(("amx", "avx512_bf16", "capability", "expected"), [

@@ -48,7 +48,7 @@ MUTANTS = {
         f"{WAYS}::test_settings_of_verifications_drafters_and_trees_are_settings",
     ),
     "check_law tries temperature 1 alone": Mutant(
-        "lantern/laws/certificate.py", "SAMPLINGS = (", "SAMPLINGS = (Sampling(), Sampling(temperature=0))\nOTHERS = (",
+        "lantern/laws/trials.py", "SAMPLINGS = (", "SAMPLINGS = (Sampling(), Sampling(temperature=0))\nOTHERS = (",
         f"{WAYS}::test_another_temperature_alone_and_cuts_alone_are_tried",
     ),
     "check_law's counts deviate from no law": Mutant(
