@@ -26,11 +26,11 @@ OF_A_TREE = (
     "name", "kind", "weights_hash", "paths", "total", "depth", "length", "width", "levels", "beam", "num_nodes",
     "num_expanded",
 )  # fmt: skip
-SIZES = {  # by role, settings that may differ between a check and its use
+USE_SETTINGS = {  # by role, settings that may differ between a check and its use
     "tree": OF_A_TREE, "drafter": OF_A_TREE, "target": ("cfg_scale", "guidance", "compiles", "name"),
 }  # fmt: skip
 LIBRARIES = VERSIONED | {"numpy", "lantern"}
-PLAIN = bool | int | float | complex | str | bytes | Path | slice | range | np.generic | torch.dtype
+PLAIN_VALUES = bool | int | float | complex | str | bytes | Path | slice | range | np.generic | torch.dtype
 Record = dict[str, Any]
 
 
@@ -98,7 +98,7 @@ def _described(value: Any, name: str, above: set[int]) -> Iterator[tuple[str, ob
     if id(value) in above:
         return
     above = above | {id(value)}
-    if value is None or isinstance(value, PLAIN):
+    if value is None or isinstance(value, PLAIN_VALUES):
         value = value.item() if isinstance(value, np.generic) else value
         file = file_hash_of(value) if isinstance(value, str | Path) else None
         yield name, f"{value!r} of {file}" if file else repr(value)
@@ -174,7 +174,7 @@ def _filled_in(value: object) -> str | None:
 def record_of(part: object, states: Sequence[Record], role: str) -> Record:
     """A certificate's record of a part: class, code, and the settings that were the same in all states in which the
     part was tried. Those that followed from tables, trees and samplings, or changed in use, are `free`."""
-    known = [_without(state, SIZES.get(role, ())) for state in states]
+    known = [_without(state, USE_SETTINGS.get(role, ())) for state in states]
     names = dict.fromkeys(name for state in known for name in state)
     free = {_varied(name, known) for name in names if len({state.get(name, "absent") for state in known}) > 1}
     fixed = {name: known[0][name] for name in names if not _is_free(name, free)}
@@ -202,7 +202,7 @@ def differing(record: Record, part: object, role: str) -> list[str]:
     """What of a certificate's record is no longer so of a part: its code, or names of its settings."""
     if record["code"] != code_of_part(part):
         return ["code"]
-    free = [*record["free"], *SIZES.get(role, ())]
+    free = [*record["free"], *USE_SETTINGS.get(role, ())]
     now, then = _without(settings_of(part), free), _without(record["settings"], free)
     return [name for name in dict.fromkeys([*then, *now]) if then.get(name, "absent") != now.get(name, "absent")]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lantern.engine.judging import Judge, check_probabilities
 from lantern.errors import LanternError, check_batch_size
-from lantern.models.token_grid import spread
+from lantern.models.token_grid import expand_index_like
 from lantern.runtime.cores import sharing_cores
 from lantern.runtime.memory import check_memory, memory_errors_explained
 from lantern.sampling import Sampling
@@ -203,11 +203,11 @@ class _Batch:
         committed = [count + 1 for count in verdict.counts]
         path = verdict.path[:, : max(committed)].clamp(min=0)  # from the root, already written
         positions = (self.count - 1)[:, None] + torch.arange(path.shape[1], device=path.device)
-        drafted = tree.tokens.gather(1, spread(path, tree.tokens))
-        self.tokens.scatter_(1, spread(positions, self.tokens), drafted)
+        drafted = tree.tokens.gather(1, expand_index_like(path, tree.tokens))
+        self.tokens.scatter_(1, expand_index_like(positions, self.tokens), drafted)
         self.count += verdict.num_committed
         self.roots = verdict.next_token
-        last = spread((self.count - 1)[:, None], self.tokens)
+        last = expand_index_like((self.count - 1)[:, None], self.tokens)
         self.tokens.scatter_(1, last, self.roots[:, None])  # what lies behind is overwritten
         self.counts = [count + fresh for count, fresh in zip(self.counts, committed, strict=True)]
         self.noise.advance(committed, verdict.num_committed)

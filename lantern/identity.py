@@ -35,9 +35,9 @@ PACKAGE = Path(__file__).resolve().parent
 MEASURED = (".", "../conf", "../data/weights")  # from PACKAGE: what a result depends on, and no page that shows it
 INSTALLED = {"site-packages", "dist-packages"}  # folders of packages that are not the user's own work
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-PLAIN = ("model", "sampling", "dtype", "device", "compile", "tf32")  # what plain decoding is built from
+PLAIN_DECODING = ("model", "sampling", "dtype", "device", "compile", "tf32")  # what plain decoding is built from
 READING = ("acceptance", "verification", "tree", "sampling")  # parts of one's own whose settings may name files
-DECODING = (*PLAIN, "drafter", "tree", "acceptance", "verification")
+DECODING = (*PLAIN_DECODING, "drafter", "tree", "acceptance", "verification")
 MAKING = (*DECODING, "prompts", "split", "seed", "batch_size")  # what determines images and their records
 NOT_IN_FINGERPRINT = (  # changes no figure
     "paths", "tracking", "sweep", "budget", "shards", "shard", "published", "reproduce",

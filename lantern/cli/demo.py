@@ -15,7 +15,7 @@ from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, is_baseline, merge_rows, read_summary
 from lantern.runtime.home import CONFIG_FOLDER, override, program_of, run_program
 
-SIZE = "demo_size.txt"  # in the demo's folder
+SIZE_FILE = "demo_size.txt"  # in the demo's folder
 
 
 @without_hints
@@ -42,7 +42,7 @@ def choose_size(cfg: DictConfig, folder: Path) -> DictConfig:
     """The settings of demo.size."""
     if cfg.demo.size not in cfg.sizes:
         raise LanternError(f"demo.size={cfg.demo.size} is unknown; give one of {', '.join(cfg.sizes)}")
-    record = folder / SIZE
+    record = folder / SIZE_FILE
     if record.is_file() and (other := record.read_text().strip()) in cfg.sizes and other != cfg.demo.size:
         raise LanternError(
             f"hydra.run.dir={folder} holds a demo of demo.size={other}, not {cfg.demo.size}; give another folder "

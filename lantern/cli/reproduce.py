@@ -19,7 +19,7 @@ from lantern.evaluation.run_folder import FINISHED
 from lantern.runtime.files import is_file, read_object
 from lantern.runtime.home import CONFIG_FOLDER, HOME
 
-PLAIN = (str, int, float, list, dict, type(None))
+PLAIN_VALUES = (str, int, float, list, dict, type(None))
 IMPORTING = re.compile(r"_\w+_|path")  # Hydra's keys such as _target_, and what hydra.utils.get_method imports
 INPUTS = ("tree", "extractor", "diversity_extractor", "code", "dtype", "device", "threads", "torch")
 INPUT_ENDS = ("_hash", "_network")  # of further keys; a row is reproduced where all inputs are equal
@@ -71,7 +71,7 @@ def check_harmless(overrides: Sequence[str], source: str | Path) -> None:
         group, keys = re.split("[./@]", key)[0], [*re.split(r"\W+", key), *re.findall(r"'(\w+)':", repr(value))]
         is_unread = (CONFIG_FOLDER / group).is_dir() and group not in groups_of("evaluate")
         is_setting = "." in name or (name in own and not (CONFIG_FOLDER / name).is_dir())  # whose value is no yaml
-        is_plain = isinstance(value, PLAIN) and not override.is_sweep_override() and "${" not in text
+        is_plain = isinstance(value, PLAIN_VALUES) and not override.is_sweep_override() and "${" not in text
         is_outside = ".." in (name if is_setting else text) or group == "hydra"
         if not is_plain or is_unread or is_outside or any(map(IMPORTING.fullmatch, keys)):
             raise LanternError(

@@ -8,7 +8,7 @@ from lantern.continuous.latent_sampling import LatentProposals, TokenHead
 from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.jacobi.window import KIND
 from lantern.errors import LanternError, check_whole
-from lantern.models.token_grid import spread
+from lantern.models.token_grid import expand_index_like
 from lantern.runtime.memory import check_nodes
 from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, Verdict
 
@@ -56,8 +56,8 @@ class LatentJacobi:
         if verdict.picks is None:
             raise LanternError("drafter=latent_jacobi needs the target's tokens at all nodes; use another verification")
         behind = (verdict.accepted[:, None] + 1 + self._order).clamp(max=self.depth)
-        self._guesses = verdict.picks.gather(1, spread(behind, verdict.picks))
-        self._laws = probs.gather(1, spread(behind, probs))
+        self._guesses = verdict.picks.gather(1, expand_index_like(behind, verdict.picks))
+        self._laws = probs.gather(1, expand_index_like(behind, probs))
         self._seen = self.depth - verdict.accepted
 
     def keep(self, rows: Tensor) -> None:

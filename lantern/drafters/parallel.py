@@ -10,7 +10,7 @@ from einops import rearrange
 from torch import Tensor
 
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter, require_codes
-from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
+from lantern.drafters.eagle.kv_state import FeatureTarget, PairPass
 from lantern.drafters.eagle.network import FusedParallel, ParallelNetwork
 from lantern.engine.graphs import Outputs
 from lantern.errors import LanternError
@@ -99,7 +99,7 @@ class Parallel(FeatureDrafter):
         own = self._layer.correct(tokens, before, predicted)
         return torch.cat([chain, own], 1), *self._scores(own)
 
-    def _levels(self, at: RootPass, tokens: Tensor, features: Tensor, roots: Tensor, above: Tensor) -> tuple[Tensor]:
+    def _levels(self, at: PairPass, tokens: Tensor, features: Tensor, roots: Tensor, above: Tensor) -> tuple[Tensor]:
         """One forward over the pairs committed since the last draft, ending with the root's, then the other levels ->
         the guided features that the levels predict [B, levels, D]."""
         guidance, flat = self.target.guidance, rearrange(features, "b r t d -> (b r t) d")

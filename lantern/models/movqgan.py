@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lantern.models.chameleon import ChameleonVQGAN, read_vqgan
 from lantern.models.checkpoints import load_released
 
-KEPT = "encoder.", "decoder.", "quantize.embedding.", "quant_conv.", "post_quant_conv."  # of the file, beside losses
+KEPT_PREFIXES = "encoder.", "decoder.", "quantize.embedding.", "quant_conv.", "post_quant_conv."  # beside losses
 
 
 class SpatialNorm(nn.Module):
@@ -60,4 +60,4 @@ def load_movqgan(
 
 def read_movqgan(path: Path) -> dict[str, Tensor]:
     """As read_vqgan, without running averages."""
-    return {name: value for name, value in read_vqgan(path).items() if name.startswith(KEPT)}
+    return {name: value for name, value in read_vqgan(path).items() if name.startswith(KEPT_PREFIXES)}

@@ -36,7 +36,7 @@ from lantern.runtime.files import read_object, replace_text
 log = logging.getLogger(__name__)
 GRID_PROMPTS = 6
 FIGURES = ("pareto.png", "grid.png")
-PARTS = {"weights": "target", "tokenizers": "tokenizer"}  # of a model, by the words of an error
+HASHED_PARTS = {"weights": "target", "tokenizers": "tokenizer"}  # of a model, by the words of an error
 PROFILES = "profiles.json"  # acceptance profiles by setting id
 SWEEP = "sweep.jsonl"  # the points that the last sweep of a folder has finished
 
@@ -104,7 +104,7 @@ def _warn_of_rows_left_out(measured: Sequence[Row], merged: Sequence[Row]) -> No
 def check_alike(rows: Sequence[Row]) -> None:
     first: dict[tuple[str, str], Row] = {}  # by kind and value
     for row in rows:
-        weights = ((f"{part} of {row['model']}", f"{key}_hash") for part, key in PARTS.items())
+        weights = ((f"{part} of {row['model']}", f"{key}_hash") for part, key in HASHED_PARTS.items())
         values = [(kind, str(row.get(key) or "").removesuffix(INT8)) for kind, key in (("code", "code"), *weights)]
         values += [("code of " + text.split(" ")[0], text) for text in (row.get("user_code") or "").split(", ") if text]
         for kind, value in values:

@@ -18,7 +18,7 @@ from torch import Tensor
 from lantern.drafters.loading import ARTIFACT
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, fixed_part, run_name, setting_id
-from lantern.identity import DECODING, PLAIN, digest
+from lantern.identity import DECODING, PLAIN_DECODING, digest
 from lantern.metrics.profile import Profile
 from lantern.models.checkpoints import weights_hash
 from lantern.reporting.ranking import Choice
@@ -123,7 +123,7 @@ class Point(NamedTuple):
 
 def plain_config(config: Mapping[str, object]) -> dict[str, object]:
     """The configuration of a run's plain decoding: the same, without the method's parts."""
-    kept = {name: value for name, value in config.items() if name not in DECODING or name in PLAIN}
+    kept = {name: value for name, value in config.items() if name not in DECODING or name in PLAIN_DECODING}
     none = {name: OmegaConf.to_container(OmegaConf.load(CONFIG_FOLDER / file)) for name, file in PLAIN_PARTS.items()}
     return kept | none if config else {}
 

@@ -14,7 +14,7 @@ from lantern.types import Target
 
 TABLES = 11  # float32 tables [N, V] alive at once in a round, at most: nine of ratio verification, a window's two
 MAX_NODES = 1024  # of a round: index tables of a tree grow by the third power of its depth
-PARTS = "transformer", "vocabulary", "conditioner", "tokenizer"  # of a target, with weights
+WEIGHTED_PARTS = "transformer", "vocabulary", "conditioner", "tokenizer"  # of a target, with weights
 
 
 class Estimate(NamedTuple):
@@ -27,7 +27,7 @@ class Estimate(NamedTuple):
     @classmethod
     def of(cls, target: Target, num_nodes: int, batch_size: int) -> "Estimate":
         """num_nodes: of the largest tree, root included. The target may be on the meta device."""
-        weights = sum(num_bytes(getattr(target, name, None)) for name in PARTS)
+        weights = sum(num_bytes(getattr(target, name, None)) for name in WEIGHTED_PARTS)
         tables = 4 * target.vocab_size * (TABLES * num_nodes + AHEAD)
         return cls(weights, batch_size * target.image_bytes(num_nodes), batch_size * tables)
 

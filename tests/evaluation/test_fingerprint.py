@@ -11,7 +11,7 @@ from lantern.cli.reproduce import compare_rows
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.run_folder import RunFolder
-from lantern.identity import PLAIN, code_hash, config_fingerprint, request_hash
+from lantern.identity import PLAIN_DECODING, code_hash, config_fingerprint, request_hash
 from lantern.runtime import cores as disturbance
 from lantern.runtime.cores import CpuContention
 from lantern.runtime.files import replace_text
@@ -61,7 +61,7 @@ def test_plain_decoding_of_another_precision_or_law_is_another_baseline(key):
     decoding is built from; the drafter, the tree and the rule are no part of it."""
 
     def of(**changes: object) -> str:
-        return config_fingerprint({**dict.fromkeys(PLAIN, "one"), "tree": "one", **changes}, PLAIN)
+        return config_fingerprint({**dict.fromkeys(PLAIN_DECODING, "one"), "tree": "one", **changes}, PLAIN_DECODING)
 
     assert of(**{key: "two"}) != of() == of(tree="two")
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter, require_codes
-from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
+from lantern.drafters.eagle.kv_state import FeatureTarget, PairPass
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
 from lantern.engine.cache import DRAFTER_PASS, TreeView
 from lantern.engine.graphs import Outputs
@@ -54,7 +54,7 @@ class Eagle(FeatureDrafter):
         self.forward_s += perf_counter() - start
         return scores
 
-    def _root(self, at: RootPass, tokens: Tensor, features: Tensor) -> Outputs:
+    def _root(self, at: PairPass, tokens: Tensor, features: Tensor) -> Outputs:
         """Runs the pairs committed since the last draft, the root's last -> outputs of all expansions [B, R, E, D], the
         slots behind the root that each attends to [B, E, M], and scores [B, W, V] of the new ones."""
         outputs = at.from_root(self._layer(tokens, features, *at.rotary_and_mask(), at.view))

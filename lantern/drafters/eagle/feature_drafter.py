@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from lantern.drafters.eagle.kv_state import FeatureTarget, LayeredTarget, RootPass
+from lantern.drafters.eagle.kv_state import FeatureTarget, LayeredTarget, PairPass
 from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.drafters.eagle.pairs import Pairs
 from lantern.engine.cache import DRAFTER_PASS, PrefillView, TreeView, additive
@@ -69,14 +69,14 @@ class FeatureDrafter:
     def read_pairs(
         self, run: Callable[..., Outputs], roots: Tensor, ahead: int, *inputs: Tensor, settings: tuple
     ) -> Outputs:
-        """Completes the pairs committed since the last draft with the roots [B]; run(RootPass, tokens [B, A], features
+        """Completes the pairs committed since the last draft with the roots [B]; run(PairPass, tokens [B, A], features
         [B, R, A, D], *inputs) reads them and commits them to the cache. settings: see PassGraphs."""
         pairs, passes = self.pairs, self.target.passes
         longest = self._max_pairs if passes.has_graphs else max(pairs.counts)
         is_even = min(pairs.counts) == longest and not passes.has_graphs
 
         def read(view: TreeView, count: Tensor, *inputs: Tensor) -> Outputs:
-            return run(RootPass(self.target, view, None if is_even else count, longest, ahead), *inputs)
+            return run(PairPass(self.target, view, None if is_even else count, longest, ahead), *inputs)
 
         given, settings = (pairs.count, *pairs.close(roots, longest), *inputs), (longest, ahead, *settings)
         outputs = DRAFTER_PASS(passes, self.cache, range(longest + ahead), read, *given, settings=settings)

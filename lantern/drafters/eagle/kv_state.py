@@ -31,7 +31,7 @@ class LayeredTarget(FeatureTarget, Protocol):
 
 
 @dataclass(frozen=True)
-class RootPass:
+class PairPass:
     """Slots for the A closed pairs, the last of each image being the root's, and for `ahead` tokens behind the root, in
     a chain."""
 

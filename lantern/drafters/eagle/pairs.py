@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lantern.models.token_grid import spread
+from lantern.models.token_grid import expand_index_like
 from lantern.types import DraftTree, Verdict
 
 
@@ -41,7 +41,7 @@ class Pairs:
         nodes; read, if given, maps the path's features to what the drafter reads [..., D]."""
         longest = max(verdict.counts) + 1
         path = verdict.path[:, :longest].clamp(min=0)
-        self.tokens[:, : longest - 1] = tree.tokens.gather(1, spread(path, tree.tokens))[:, 1:]
+        self.tokens[:, : longest - 1] = tree.tokens.gather(1, expand_index_like(path, tree.tokens))[:, 1:]
         own = features.transpose(1, 2)[self.rows[:, None], path].transpose(1, 2)
         self.features[:, :, :longest] = read(own) if read else own
         self.count, self.counts = verdict.num_committed, [accepted + 1 for accepted in verdict.counts]

@@ -14,7 +14,7 @@ MARK = f"{LAYER}self_attn.q_proj.weight"  # names a state dict of this layout
 HEAD_NORM = f"{LAYER}self_attn.{{}}_norm.{{}}"  # of Chameleon's layers
 FIRST_CODE, CODES = 4, 8192  # of Chameleon's vocabulary
 HEADS = tuple(f"{LAYER}self_attn.{part}_proj.weight" for part in "qkv")
-NAMES = {  # theirs to ours
+OUR_NAMES = {  # theirs to ours
     "embed_tokens.weight": "embed_weight",
     "fc.weight": "fc.weight",
     "fc.bias": "fc.bias",
@@ -39,7 +39,7 @@ def from_released(state: dict[str, Tensor], config: dict) -> tuple[dict[str, Ten
     heads, normed = config["num_attention_heads"], HEAD_NORM.format("q", "weight") in state
     if normed:
         state, config = _of_codes(state, config)
-    ours = {NAMES.get(name, name): value for name, value in state.items() if name not in HEADS}
+    ours = {OUR_NAMES.get(name, name): value for name, value in state.items() if name not in HEADS}
     if all(name in state for name in HEADS):
         ours["attention.wqkv.weight"] = torch.cat([state[name] for name in HEADS])
     if not config.get("bias", True):
@@ -91,7 +91,7 @@ def to_released(
             "for LlamaGen's class models at 384 pixels and its text models at 256 and 512; give format=ours"
         )
     heads = dict(zip(HEADS, state["attention.wqkv.weight"].chunk(3), strict=True))
-    theirs = {theirs: state[ours] for theirs, ours in NAMES.items() if ours in state} | heads
+    theirs = {theirs: state[ours] for theirs, ours in OUR_NAMES.items() if ours in state} | heads
     return theirs | {"embed_tokens.weight": embed_weight}, {
         "architectures": ["LlamaForCausalLM"],
         "vocab_size": config["vocab_size"],

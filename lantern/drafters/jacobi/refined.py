@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter
-from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
+from lantern.drafters.eagle.kv_state import FeatureTarget, PairPass
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
 from lantern.drafters.jacobi.branches import Branches
 from lantern.drafters.jacobi.jacobi import cut_chain
@@ -86,7 +86,7 @@ class RefinedJacobi(FeatureDrafter):
         return cut_chain(tokens_left, torch.cat([roots[:, None], codes[..., 0]], 1))
 
     def _refined(
-        self, proposals: PickingProposals, at: RootPass, committed: Tensor, exact: Tensor, picks: Tensor, stale: Tensor,
+        self, proposals: PickingProposals, at: PairPass, committed: Tensor, exact: Tensor, picks: Tensor, stale: Tensor,
         read: Tensor, seen: Tensor, *tables: Tensor,
     ) -> Outputs:  # fmt: skip
         """committed [B, A], exact [B, R, A, D]: the closed pairs, the root's last; of the last pass, by position:
@@ -124,7 +124,7 @@ class RefinedJacobi(FeatureDrafter):
         self.forward_s += perf_counter() - start
         return self.sampling.law(logits)
 
-    def _added(self, at: RootPass, stale: Tensor, read: Tensor, unseen: Tensor) -> Tensor | None:
+    def _added(self, at: PairPass, stale: Tensor, read: Tensor, unseen: Tensor) -> Tensor | None:
         """What a layer that reads stale features [B, R, W, D] adds at the slots [B, R, A + W - 1, D]: at the root's,
         which is the last of the closed pairs, and at those behind it."""
         if not self._layer.stale:

@@ -7,7 +7,7 @@ from lantern.errors import LanternError, explaining
 from lantern.models.hub import find_folder
 
 SETTING, SIZE = "model.diffusion", 16_000_000_000  # bytes of its parts, about
-PARTS = "transformer", "vae", "text_encoder", "tokenizer", "scheduler"  # of the released folder
+STAGE_FOLDERS = "transformer", "vae", "text_encoder", "tokenizer", "scheduler"  # of the released folder
 CODE_PIXELS = 32  # of a code's side
 
 
@@ -21,8 +21,8 @@ class DiffusionImages(nn.Module):
         remedy = "install it, or leave this out to see codes as colours"
         with explaining(f"{SETTING}={source} needs diffusers", remedy, LanternError):
             from diffusers import GlmImagePipeline
-        files = ["model_index.json", *(f"{part}/*" for part in PARTS)]
-        folder = find_folder(source, SETTING, SIZE, files, lambda found: (found / PARTS[0]).is_dir())
+        files = ["model_index.json", *(f"{part}/*" for part in STAGE_FOLDERS)]
+        folder = find_folder(source, SETTING, SIZE, files, lambda found: (found / STAGE_FOLDERS[0]).is_dir())
         unread = {"vision_language_encoder": None, "processor": None}  # of the AR stage
         with explaining(f"{SETTING}={source} holds no pipeline of GLM-Image", "give its released folder or Hub id"):
             made = GlmImagePipeline.from_pretrained(folder, torch_dtype=dtype, local_files_only=True, **unread)

@@ -21,7 +21,7 @@ PATTERN = (  # of its words: Qwen's, by which each digit is one
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|extra_{i}|>" for i in range(205)))
-NAMES = "<|image start|>", "<|image token|>", "<|extra_200|>", "<|visual token 000000|>"  # … row end, code 0
+TOKEN_NAMES = "<|image start|>", "<|image token|>", "<|extra_200|>", "<|visual token 000000|>"  # … row end, code 0
 TEMPLATE = "<|extra_203|>You are a helpful assistant for t2i task. USER: {} ASSISTANT: <|extra_100|>"
 UNCONDITIONAL = "<|extra_203|>You are a helpful assistant. USER:  ASSISTANT: <|extra_100|>"
 CODE_PIXELS = 16  # of a code's side
@@ -62,7 +62,7 @@ def load_emu35(
     model, text, made_of = load_pretrained(
         Qwen3ForCausalLM, checkpoint, dtype, device, config_class=Emu35Config, read_text=read_words
     )
-    begin, image, row_end, first = (id_of(text, name) for name in NAMES)
+    begin, image, row_end, first = (id_of(text, name) for name in TOKEN_NAMES)
     after = [begin, *(text_ids(text, f"{grid[0]}*{grid[1]}") if text else []), image]
     unconditional = [*(text_ids(text, UNCONDITIONAL) if text else []), *after]
     if first + num_codes > model.config.vocab_size:

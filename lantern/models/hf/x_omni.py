@@ -15,7 +15,7 @@ from lantern.models.hf.prompt_format import PromptIds, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 from lantern.models.token_grid import grid_of
 
-NAMES = "<SOM>", "<IMAGE>", "<MM-Token-0>"  # of the image's begin, of what its codes follow, of code 0
+TOKEN_NAMES = "<SOM>", "<IMAGE>", "<MM-Token-0>"  # of the image's begin, of what its codes follow, of code 0
 CODE_PIXELS = 16  # of a code's side
 FILES = "model*.safetensors", "*.json", "*.txt"  # without the diffusion model's, which lie in folders
 UNUSED = "lm_head.", "model.lm_norm.", "image_tokenizer."  # prefixes of weights: what follows words, and encodes images
@@ -95,10 +95,10 @@ def load_x_omni(
     grid = grid_of(image_size, CODE_PIXELS)
     model, text, made_of = load_pretrained(XOmniForImages, checkpoint, dtype, device, ignored=UNUSED, files=FILES)
     config = model.config
-    begin, image, first = (id_of(text, name) for name in NAMES)
+    begin, image, first = (id_of(text, name) for name in TOKEN_NAMES)
     if text and not config.vocab_size == first <= image:
         raise CheckpointError(
-            f"in {checkpoint} code 0 has the id {first} and {NAMES[1]} has {image}, where image tokens begin at "
+            f"in {checkpoint} code 0 has the id {first} and {TOKEN_NAMES[1]} has {image}, where image tokens begin at "
             f"vocab_size={config.vocab_size}; give the text tokenizer of this model"
         )
     after = [begin, *(text_ids(text, f"{grid[0]} {grid[1]}") if text else []), image]

@@ -19,7 +19,7 @@ from lantern.runtime.files import bytes_of, read_object, replace_text
 from lantern.runtime.home import config_dir, program_of
 
 log = logging.getLogger(__name__)
-PARTS = Path(__file__).parent
+PAGE_FOLDER = Path(__file__).parent
 PLAIN_NOISE = ("shared_noise", "gaussian_shared", "none")  # use plain decoding's noise; none: decoders with own loop
 SCRIPTS = ("core", "table", "pareto", "compare", "charts", "profile", "tree", "protocol")
 
@@ -33,10 +33,10 @@ def write_page(
     chosen = best and budget and {"row": [row is best.row for row in rows].index(True), "budget": budget.describe(rows)}
     told = chosen and {**chosen, "is_faster": is_proven_faster(rows)}
     content = encode(page_content(path.parent, title, rows, points, profiles) | {"best": told})
-    page = (PARTS / "template.html").read_text(encoding="utf-8")
-    script = "\n".join((PARTS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
+    page = (PAGE_FOLDER / "template.html").read_text(encoding="utf-8")
+    script = "\n".join((PAGE_FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
     fills = {
-        "title": html.escape(title), "style": (PARTS / "style.css").read_text(encoding="utf-8"), "script": script,
+        "title": html.escape(title), "style": (PAGE_FOLDER / "style.css").read_text(encoding="utf-8"), "script": script,
         "content": content.replace("<", "\\u003c"),  # a prompt must not end the script element
     }  # fmt: skip
     before, *slots = page.split("{{")

@@ -35,7 +35,7 @@ WARNINGS = (
     "Checkpoint directory .* exists", "Be aware that when using `ckpt_path`", "You're resuming from a checkpoint",
     "The dirpath has changed",
 )  # fmt: skip
-KEPT = 2**30  # bytes: largest tensor that reuses freed memory, and the most freed memory that is kept
+KEPT_BYTES = 2**30  # bytes: largest tensor that reuses freed memory, and the most freed memory that is kept
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 
@@ -134,5 +134,5 @@ def keep_freed_memory() -> None:
     tensor again at each step. Has no effect without glibc."""
     tune = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if tune is not None:
-        tune(M_TRIM_THRESHOLD, KEPT)
-        tune(M_MMAP_THRESHOLD, KEPT)
+        tune(M_TRIM_THRESHOLD, KEPT_BYTES)
+        tune(M_MMAP_THRESHOLD, KEPT_BYTES)
