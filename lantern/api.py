@@ -274,7 +274,7 @@ def overrides_of(given: Settings) -> list[str]:
 
 def _check_list(name: str, given: Sequence[str]) -> None:
     """Raises LanternError for what is no list of texts; of one text each letter would be an element."""
-    if isinstance(given, str) or not all(isinstance(text, str) for text in given):
+    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
         raise LanternError(f"{name}={given!r} is no list of texts; give one")
 
 

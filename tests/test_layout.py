@@ -15,6 +15,7 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "errors",
     "hashing",
     "noise",
+    "draft_tree",
     "types",
     "sampling",
     "figures",
