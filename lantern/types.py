@@ -82,9 +82,7 @@ class PassRunner(Protocol):
     has_graphs: bool
 
     @property
-    def cuda_graphs(
-        self,
-    ) -> bool | None: ...  # whether every pass is a CUDA graph; None on a CPU
+    def cuda_graphs(self) -> bool | None: ...  # whether every pass is one; None on a CPU
     def __call__(
         self, name: str, run: Callable, *inputs: Tensor, store: Tensor | None = None, settings: tuple = ()
     ) -> tuple[Tensor, ...]: ...  # run(*inputs)
@@ -173,9 +171,7 @@ class Drafter(Protocol):
 
     def allocate(self, batch_size: int) -> None: ...
     def begin(self, prefill: Forward, rows: Tensor) -> None: ...
-    def draft(
-        self, roots: Tensor, tokens_left: Tensor, proposals: "Proposals"
-    ) -> DraftTree: ...  # tokens_left [B], on the host
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: "Proposals") -> DraftTree: ...  # [B] both
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None: ...
     def keep(self, rows: Tensor) -> None: ...
 
