@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from torch import Tensor
 
-from lantern.draft_tree import PADDING as PADDING
-from lantern.draft_tree import DraftTree as DraftTree
+from lantern.draft_tree import PADDING, DraftTree
 from lantern.draft_tree import TreeTopology as TreeTopology
 from lantern.noise import Noise
 
@@ -171,7 +170,7 @@ class Drafter(Protocol):
 
     def allocate(self, batch_size: int) -> None: ...
     def begin(self, prefill: Forward, rows: Tensor) -> None: ...
-    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: "Proposals") -> DraftTree: ...  # [B] both
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: "Proposals") -> DraftTree: ...  # both [B]
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None: ...
     def keep(self, rows: Tensor) -> None: ...
 
