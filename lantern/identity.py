@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from lantern.runtime.files import is_file, replace_text
 from lantern.runtime.hardware import device_name
+from lantern.runtime.home import leaves
 from lantern.types import Target, reader_of
 from lantern.version import __version__
 
@@ -185,13 +186,9 @@ def config_fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECO
     return digest([without_device_index(read), user_code(read), *([files] if files else [])])
 
 
-def named_files(settings: object, name: str = "") -> dict[str, str]:
+def named_files(settings: object) -> dict[str, str]:
     """By dotted name the hashes of the files that nested settings name: an edited file is another setting."""
-    if isinstance(settings, Mapping | list | tuple):
-        items = settings.items() if isinstance(settings, Mapping) else enumerate(settings)
-        parts = [named_files(value, f"{name}.{key}" if name else str(key)) for key, value in items]
-        return {key: found for part in parts for key, found in part.items()}
-    return {name: found} if (found := file_hash_of(settings)) else {}
+    return {name: found for name, value in leaves(settings, lists=True).items() if (found := file_hash_of(value))}
 
 
 def request_hash(config: Mapping[str, object], hashes: Mapping[str, str | None]) -> str:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -55,6 +56,15 @@ def program_of(script: str) -> tuple[list[str], list[str]]:
     installed = f"lantern-{Path(script).stem}"
     beside = Path(sys.executable).with_name(installed)
     return [str(beside) if beside.is_file() else installed], [installed]
+
+
+def leaves(settings: object, name: str = "", lists: bool = False) -> dict[str, Any]:
+    """The values of nested settings by their dotted names. lists: look into lists, too, else they are values."""
+    if isinstance(settings, Mapping) or (lists and isinstance(settings, list | tuple)):
+        items = settings.items() if isinstance(settings, Mapping) else enumerate(settings)
+        parts = [leaves(value, f"{name}.{key}" if name else str(key), lists) for key, value in items]
+        return {key: value for part in parts for key, value in part.items()}
+    return {name: settings}
 
 
 def config_dir(runtime: Mapping) -> list[str]:

@@ -16,7 +16,7 @@ from lantern.reporting.page.pictures import same_prompt_pictures
 from lantern.reporting.ranking import Budget, Choice, is_proven_faster
 from lantern.reporting.table import columns_of, is_setting, label_rows, marks, shared_settings
 from lantern.runtime.files import bytes_of, read_object, replace_text
-from lantern.runtime.home import config_dir, program_of
+from lantern.runtime.home import config_dir, leaves, program_of
 
 log = logging.getLogger(__name__)
 PAGE_FOLDER = Path(__file__).parent
@@ -128,14 +128,9 @@ def protocol(points: Sequence[Path], rows: Sequence[Row], labels: Sequence[str])
     return {"runs": _split(runs), "settings": _split(settings)}
 
 
-def _flat(value: object, name: str = "") -> dict[str, str]:
+def _flat(value: object) -> dict[str, str]:
     """Nested values by dotted names, as text."""
-    if name.startswith(HIDDEN):
-        return {}
-    if isinstance(value, Mapping):
-        parts = [_flat(item, f"{name}.{key}" if name else str(key)) for key, item in value.items()]
-        return {key: text for part in parts for key, text in part.items()}
-    return {name: _text(value)}
+    return {name: _text(part) for name, part in leaves(value).items() if not name.startswith(HIDDEN)}
 
 
 def _text(value: object) -> str:

@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from hydra.types import RunMode
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.error_messages import at_end, in_one_sentence, without_hints
 from lantern.cli.settings import check_added, figure_of, register_help
@@ -72,7 +72,7 @@ def carry_out(
     fit.silence_warnings()
     named = run_state.named_checkpoint(cfg.ckpt_path, folder)
     check_settings(cfg, overrides or ())
-    config = run_state.plain_config(cfg)  # before _place: devices may differ when a run is resumed
+    config = OmegaConf.to_container(cfg, resolve=True)  # before _place: devices may differ when a run is resumed
     if (named is None or is_sweep) and run_state.is_finished(folder, config):
         return
     seed_everything(cfg.seed, workers=True, verbose=False)

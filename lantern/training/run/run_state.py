@@ -11,7 +11,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities import rank_zero_only
 
@@ -21,6 +21,7 @@ from lantern.evaluation.records import read_provenance
 from lantern.identity import digest, user_code, write_provenance
 from lantern.models.checkpoints import local_hashes, weights_file
 from lantern.runtime.files import is_file, is_intact_zip, replace_file, replace_text
+from lantern.runtime.home import leaves
 from lantern.training.run.checks import CAPTIONS
 from lantern.training.run.lightning_internals import is_last_step, is_validation_due
 
@@ -29,10 +30,10 @@ CODE = "user's code"  # key in the hashes of what a run has read
 MEASURED_ON = "measured_on"  # key of a checkpoint: what decides the figures of a validation
 NAMED = {"last": "latest", "best": "best"}  # values of ckpt_path and files of a run's checkpoints folder
 ABSENT, MAX_SHOWN, MAX_CHARACTERS = "not given", 3, 60  # of settings that differ: differences, characters of a value
-MAY_DIFFER_ON_RESUME = (  # these change no weight
+MAY_DIFFER_ON_RESUME = {  # these change no weight
     "accelerator", "device", "devices", "num_nodes", "budget_gib", "cache_dir", "sweep", "logger", "num_workers",
     "log_every_n_steps",
-)  # fmt: skip
+}  # fmt: skip
 
 
 class WholeCheckpoints(TorchCheckpointIO):
@@ -158,11 +159,6 @@ def _measurement(config: dict[str, Any], weights: Mapping[str, str]) -> dict[str
     return lasting_settings(parts) | {"weights": {name: value for name, value in weights.items() if name != CODE}}
 
 
-def plain_config(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration as plain resolved values, for checkpoints, loggers and files."""
-    return OmegaConf.to_container(cfg, resolve=True)
-
-
 def named_weights(config: dict[str, Any]) -> dict[str, str]:
     """Hashes of the weights folders that a config names, by config key, and of the user's own code."""
     read = {"model": ("folder", "base", "tokenizer"), "task": ("start_from",)}
@@ -263,13 +259,9 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
 
 
-def lasting_settings(config: object, name: str = "") -> dict[str, Any]:
+def lasting_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a configuration by their dotted names, without what MAY_DIFFER_ON_RESUME."""
-    if not isinstance(config, Mapping):
-        return {name: config}
-    kept = {key: value for key, value in config.items() if key not in MAY_DIFFER_ON_RESUME}
-    parts = [lasting_settings(value, f"{name}.{key}" if name else str(key)) for key, value in kept.items()]
-    return {setting: value for part in parts for setting, value in part.items()}
+    return {name: value for name, value in leaves(config).items() if not MAY_DIFFER_ON_RESUME & {*name.split(".")}}
 
 
 @rank_zero_only
