@@ -7,7 +7,6 @@ from lantern.errors import LanternError
 from lantern.metrics.fidelity import Fidelity
 from lantern.metrics.intervals import share_bounds
 from lantern.metrics.metric import BATCH_SIZE, extract_features
-from lantern.runtime import memory
 
 
 def test_features_are_those_of_images_in_bytes():
@@ -115,13 +114,9 @@ def test_the_protocol_tells_other_references_and_other_weights_apart():
     assert one["num_references"] == 16
 
 
-def test_too_few_images_and_more_than_fit_in_memory_are_rejected_before_they_are_decoded(monkeypatch):
-    """Catches 50,000 images refused for the distances of all their pairs, which are not held."""
-    monkeypatch.setattr(memory, "available_memory", lambda device: 10**7)
+def test_too_few_images_are_rejected_before_they_are_decoded():
     metric = Fidelity(MeanColour(), lambda prompts, count: torch.zeros(count, 3, 8, 8))
-    metric.prepare(["wood"] * 50_000)
-    for count, said in ((3, "too few"), (500_000, "of 500000 images")):
-        with pytest.raises(LanternError, match=said):
-            metric.prepare(["wood"] * count)
+    with pytest.raises(LanternError, match="too few"):
+        metric.prepare(["wood"] * 3)
     with pytest.raises(LanternError, match="2 real images are too few"):
         Fidelity(MeanColour(), lambda prompts, count: torch.zeros(2, 3, 8, 8)).prepare(["wood"] * 10)

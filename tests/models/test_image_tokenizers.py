@@ -62,11 +62,9 @@ def test_chameleons_full_size_shapes_are_metas():
     assert model.downsampling == 16
 
 
-def test_sides_and_counts_that_do_not_fit_are_clear_errors():
+def test_sides_that_do_not_fit_are_a_clear_error():
     with pytest.raises(LanternError, match=r"image sides \(16, 17\) must be multiples of 2"):
         llamagen().encode(torch.zeros(1, 3, 16, 17))
-    with pytest.raises(LanternError, match="5 tokens do not fill a square grid"):
-        llamagen().decode(torch.zeros(1, 5, dtype=torch.long))
 
 
 def test_the_codes_of_a_finite_scalar_quantisation_are_its_points():

@@ -196,13 +196,11 @@ def copied(folder: Path, **changes: object) -> Path:
     [
         ({"hidden_size": 128}, "dim=128, this one has 96"),
         ({"vocab_size": 99}, "vocab_size=99, this one has 160"),
-        ({"num_key_value_heads": 1}, "1 key heads"),
-        ({"hidden_size": None}, "lacks hidden_size"),
+        ({"hidden_size": None}, r"config\.json describes no drafter \('hidden_size'\)"),
         ({"intermediate_size": 200}, "mis-shaped"),
-        ({"hidden_act": "gelu"}, "hidden_act=gelu instead of silu"),
     ],
 )
-def test_a_drafter_of_another_size_or_activation_is_rejected_by_name(tmp_path, changes, message):
+def test_a_drafter_of_another_size_is_rejected_by_name(tmp_path, changes, message):
     with pytest.raises(CheckpointError, match=message):
         load_network(copied(tmp_path, **changes), target_of())
 
