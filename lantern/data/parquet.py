@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 
 from lantern.data.image_io import caption_keys, try_caption
-from lantern.data.splits import IndexedImages, find_files, index_image, index_row
+from lantern.data.splits import IndexedImages, find_files, index_image, index_row, is_readable
 from lantern.data.text_tables import column_of
 from lantern.errors import LanternError, first_line
 
@@ -45,6 +45,8 @@ def index_files(items: list[tuple[str, str, Sequence[str], int, int | None]]) ->
 def _index_file(
     file: str, image_column: str, keys: Sequence[str], size: int, num_classes: int | None
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
+    if not is_readable(file):  # opening a named pipe would wait for ever
+        raise LanternError("it is no file, or may not be read")
     with pyarrow.parquet.ParquetFile(file) as opened:
         names, groups = opened.schema_arrow.names, opened.num_row_groups
         image_column = column_of(names, [image_column], "data.image_column=…", "it")

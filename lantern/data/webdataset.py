@@ -41,7 +41,7 @@ def web_dataset(
 
 def find_shards(shards: str) -> list[str]:
     """The tar files, sorted by name, with those of a numbered range that are missing."""
-    numbered = re.fullmatch(r"(.*)\{(\d{1,18})\.\.(\d{1,18})\}(.*)", shards)
+    numbered = re.fullmatch(r"(.*)\{(\d{1,6})\.\.(\d{1,6})\}(.*)", shards)
     if numbered and not os.path.exists(shards):
         before, first, last, after = numbered.groups()
         files = [f"{before}{number:0{len(first)}d}{after}" for number in range(int(first), int(last) + 1)]
