@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
@@ -165,12 +164,32 @@ def _with_imports(name: str, path: Path) -> set[Path]:
     if INSTALLED & set(path.parts):
         return {path}
     homes = [home for home in {Path(place).resolve() for place in sys.path} if not INSTALLED & set(home.parts)]
-    finder = ModuleFinder([*map(str, homes)], excludes=[*VERSIONED, "lantern"])
-    try:
-        finder.import_hook(name)
-    except ImportError:  # a program, or a file that was loaded by its path
-        finder.run_script(str(path))
-    return {path, *(Path(module.__file__).resolve() for module in finder.modules.values() if module.__file__)}
+    found, waiting = set[Path](), [(name, path)]
+    while waiting:
+        name, path = waiting.pop()
+        if path in found or path.is_relative_to(PACKAGE):
+            continue
+        found.add(path)
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        for other in _imports(path, package):
+            if other.split(".")[0] in VERSIONED:
+                continue
+            stems = [home / other.replace(".", "/") for home in homes]
+            files = [file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py")]
+            waiting += [(other, file) for file in files if file.is_file()]
+    return found
+
+
+def _imports(path: Path, package: str) -> Iterator[str]:
+    """The dotted names that a file imports; of `from a import b` both a and a.b, which may be a module."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{each.name}" for each in node.names)
 
 
 def image_key(*parts: object) -> str:

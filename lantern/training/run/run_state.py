@@ -4,6 +4,7 @@ these are the exported step, its figures, and whether a best score of another ru
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,12 @@ class WholeCheckpoints(TorchCheckpointIO):
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             kept = previous_of(path) if is_intact_zip(path) else None
-            replace_file(path, lambda file: torch.save(checkpoint, file), kept)
+            replace_file(path, partial(_write, checkpoint), kept)
+
+
+def _write(checkpoint: dict[str, Any], path: Path) -> None:
+    with open(path, "wb") as file:  # by its path torch would raise a RuntimeError for a full disk
+        torch.save(checkpoint, file)
 
 
 def previous_of(path: Path) -> Path:
