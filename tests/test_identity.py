@@ -19,9 +19,14 @@ def test_a_released_config_with_sixteen_digits_is_checked_by_twelve(tmp_path):
 
 def test_the_code_of_a_users_part_is_its_module_with_what_it_imports_of_their_own(tmp_path, monkeypatch):
     """Catches an edited helper module that leaves an old result, and a comment that drops it."""
-    files = {"my_part.py": "import torch\nfrom my_package import inner\n", "my_package/__init__.py": ""}
+    files = {
+        "my_part.py": "import torch, my_folder.tools\nfrom my_package import inner\n",
+        "my_package/__init__.py": "",
+    }
     files |= {"my_package/inner.py": "from . import constants\n", "my_package/constants.py": "SHARE = 1\n"}
-    (tmp_path / "my_package").mkdir()
+    files |= {"my_folder/tools.py": "SIZE = 1\n"}  # without an __init__.py
+    for name in ("my_package", "my_folder"):
+        (tmp_path / name).mkdir()
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
@@ -31,7 +36,9 @@ def test_the_code_of_a_users_part_is_its_module_with_what_it_imports_of_their_ow
     (tmp_path / "my_package" / "constants.py").write_text("SHARE = 1  # all of it\n")
     assert user_code(config) == before
     (tmp_path / "my_package" / "constants.py").write_text("SHARE = 2\n")
-    assert user_code(config) not in (before, None)
+    changed = user_code(config)
+    (tmp_path / "my_folder" / "tools.py").write_text("SIZE = 2\n")
+    assert len({before, changed, user_code(config), None}) == 4
     assert user_code({"model": config["model"], "optimizer": {"_target_": "torch.optim.AdamW"}}) is None
 
 
