@@ -66,7 +66,7 @@ SAME_NAME = {
 
 BUDGETS = {  # the most; last changed on 2026-11-28. Who raises one says in the CHANGELOG what entered and what left
     "lines of lantern/": 26_540,
-    "lines of tests/": 26_940,
+    "lines of tests/": 26_740,
     "words of the manual, docs/*.md": 10_000,
 }
 
