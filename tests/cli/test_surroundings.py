@@ -54,11 +54,10 @@ def test_run_folders_in_the_home_folder(tmp_path, monkeypatch):
     assert not (tmp_path / "work" / "~").exists()
 
 
-@pytest.mark.parametrize("folder", ["", "~nouser/x"])
-def test_a_run_folder_without_a_name_or_of_nobody_is_refused(folder):
+def test_a_run_folder_without_a_name_is_refused():
     writable = instantiate(composed_with_hydra("evaluate").hydra.callbacks.writable)
-    with pytest.raises(SystemExit, match=f"error: .*{folder}.*; give .*"):
-        writable.on_run_start(OmegaConf.create({"hydra": {"run": {"dir": folder}}}))
+    with pytest.raises(SystemExit, match="error: .*names no folder; give one"):
+        writable.on_run_start(OmegaConf.create({"hydra": {"run": {"dir": ""}}}))
 
 
 def test_every_setting_that_is_a_path_may_begin_with_the_home_folder(monkeypatch):
