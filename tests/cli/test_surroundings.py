@@ -56,7 +56,7 @@ def test_run_folders_in_the_home_folder(tmp_path, monkeypatch):
 
 def test_a_run_folder_without_a_name_is_refused():
     writable = instantiate(composed_with_hydra("evaluate").hydra.callbacks.writable)
-    with pytest.raises(SystemExit, match="error: .*names no folder; give one"):
+    with pytest.raises(SystemExit, match=r"error: .*names no folder; give one"):
         writable.on_run_start(OmegaConf.create({"hydra": {"run": {"dir": ""}}}))
 
 
