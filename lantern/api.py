@@ -27,7 +27,7 @@ from lantern.pipeline import Pipeline, bind_missing, check_skip, pipelines
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.home import CONFIG_FOLDER, as_typed, override
 from lantern.streaming import Progress, stream
-from lantern.tuning.auto import AutoTree, resolve_tree, warn_unused_tree
+from lantern.tuning.auto import AutoTree, resolve_tree
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification, reader_of
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ class Model:
             chosen = [] if tree is None else [f"tree={named.get('tree', type(tree).__name__)}"]
             chosen += [setting for setting in settings if group_of(setting) == "tree"]
             joined = pipelines(self.target, **parts, name=self.name, compile=config.compile)
-            warn_unused_tree(chosen, shape, joined)
-            pipeline = joined(resolve_tree(shape, joined))
+            pipeline = joined(resolve_tree(shape, joined, chosen))
             check_skip(pipeline)
             return pipeline
 

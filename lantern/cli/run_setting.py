@@ -26,7 +26,7 @@ from lantern.pipeline import Pipeline, check_skip, pipelines
 from lantern.reporting.publish import paper_keys, publish, show, write_measurements
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.memory import check_memory
-from lantern.tuning.auto import CHOICE, AutoTree, SavedChoice, resolve_tree, warn_unused_tree
+from lantern.tuning.auto import CHOICE, AutoTree, SavedChoice, resolve_tree
 from lantern.types import Target
 
 
@@ -54,11 +54,10 @@ def run_setting(
     bar = sweep_bar() if sweep else EvaluationBar()  # a sweep's points in other processes have none
     try:
         joined = pipelines(**parts)
-        warn_unused_tree([given for given in overrides if group_of(given) == "tree"], tree, joined)
         if cfg.study:
             instantiate(cfg.study).run(joined, request.prompts, cfg.seed, folder)
             return []
-        pipeline = joined(resolve_tree(tree, joined))
+        pipeline = joined(resolve_tree(tree, joined, [given for given in overrides if group_of(given) == "tree"]))
         check_skip(pipeline)
         check_memory(pipeline.target, pipeline.drafter.num_nodes, request.images_at_once)  # before anything is timed
         settings = own_settings(config, tree, "tree" in joined.drafter_parameters)

@@ -13,8 +13,7 @@ MAX_IMAGES = 1_000_000
 
 @dataclass(frozen=True)
 class Request:
-    """`num_timed` images are decoded one by one, `num_images` in batches; with both 0 only the prompts' images are
-    made."""
+    """`num_timed` images are decoded one by one, `num_images` in batches; with both 0 one image a prompt."""
 
     prompts: Sequence[str]
     num_timed: int

@@ -181,18 +181,16 @@ class AutoTree:
         return [Batch.cycle(turned[number], size, search_seed(1 + number)) for number in numbers]
 
 
-def resolve_tree(tree: TreePolicy | AutoTree, pipelines: PipelineFactory) -> TreePolicy | DrafterOverrides | None:
-    """The shape that tree=auto finds, if there are any for the drafter; another tree unchanged."""
+def resolve_tree(
+    tree: TreePolicy | AutoTree, pipelines: PipelineFactory, given: Sequence[str] = ()
+) -> TreePolicy | DrafterOverrides | None:
+    """The shape that tree=auto finds, if there are any for the drafter; another tree unchanged. Settings of a tree that
+    were given to a drafter which grows none, such as a window, are warned of."""
     if not isinstance(tree, AutoTree):
+        if given and not isinstance(tree, DrafterOverrides) and "tree" not in pipelines.drafter_parameters:
+            log.warning("%s changes nothing: this drafter grows no tree; give drafter.…", ", ".join(given))
         return tree
     return tree.resolve(pipelines) if shapes_for(pipelines.drafter_parameters) else DrafterOverrides({})
-
-
-def warn_unused_tree(given: Sequence[str], tree: object, pipelines: PipelineFactory) -> None:
-    """Warns of the given settings of a tree if the drafter grows none, such as a window: they change nothing, and a
-    sweep over them measures one setting several times."""
-    if given and not isinstance(tree, AutoTree | DrafterOverrides) and "tree" not in pipelines.drafter_parameters:
-        log.warning("%s changes nothing: this drafter grows no tree; its shape is set by drafter.…", ", ".join(given))
 
 
 def search_seed(number: int) -> int:
