@@ -65,7 +65,7 @@ def test_a_terminal_shows_step_loss_and_time_left_and_a_line_what_the_steps_take
 
 
 def test_a_validation_shows_itself_and_those_to_come_are_part_of_the_time_left():
-    """Catches a bar that stands at its last step for minutes, and "0:00 left" before the last validation."""
+    """Catches a bar that stands at its last step for minutes, and "0:00 left" before the last validation or in it."""
     now, stream = [0.0], Terminal()
     trainer = SimpleNamespace(
         is_global_zero=True, global_step=0, max_steps=10, max_epochs=-1, callbacks=[], sanity_checking=False,
@@ -81,7 +81,8 @@ def test_a_validation_shows_itself_and_those_to_come_are_part_of_the_time_left()
         bar.on_validation_batch_start(trainer, None, None, index)
         now[0] += 10
     bar.on_validation_end(trainer, None)
-    assert "validation after step 5, batch 3 of 4, 0:20 left" in stream.getvalue()
+    # of this validation, five steps of two seconds, and another validation
+    assert " 50 % |##########          | training: validation after step 5, batch 3 of 4, 1:10" in stream.getvalue()
     now[0], trainer.global_step = now[0] + 2, 6
     bar.on_train_batch_end(trainer, None, {"loss": 1.0}, None, 0)
     assert "step 6, loss 1, 0:48 left" in stream.getvalue()  # four steps of two seconds, a validation of forty

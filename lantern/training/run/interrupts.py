@@ -100,7 +100,7 @@ class Interrupts(pl.Callback):
         if number == signal.SIGINT:
             if self._received is not None:
                 raise KeyboardInterrupt
-            print(f"ends after this {self._work}; Ctrl-C again ends at once", file=sys.stderr)
+            print(f"\nends after this {self._work}; Ctrl-C again ends at once", file=sys.stderr)
         self._received = number
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:

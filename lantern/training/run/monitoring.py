@@ -49,7 +49,7 @@ class TrainingBar(ProgressBar):
         self._stream, self._clock = stream, clock
         self._line: ProgressLine | None = None  # of the first process, from the start of training to its end
         self._first: tuple[float, int] | None = None  # time and step behind the first step, which is slower
-        self._validating = self._validated_s = self._longest_s = 0.0  # since when; of all validations; of the longest
+        self._validating = self._validated_s = self._validation_s = 0.0  # since when; of all; of the last one
         self._is_told = False
 
     def disable(self) -> None:
@@ -72,19 +72,19 @@ class TrainingBar(ProgressBar):
         self._is_told = self._is_told or tells
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         words = f"step {trainer.global_step}" + ("" if loss is None else f", loss {float(loss):.4g}")
-        self._line.show(share_of(trainer), words, self._left_s(trainer, tells))
+        self._line.show(share_of(trainer), words, self._left_s(trainer, self._clock(), tells))
 
-    def _left_s(self, trainer: pl.Trainer, tells: bool) -> float | None:
-        """Seconds of the steps and validations to come; None without a limit, or before a second step."""
+    def _left_s(self, trainer: pl.Trainer, now: float, tells: bool = False) -> float | None:
+        """Seconds of the steps and validations to come or due; None without a limit, or before a second step."""
         since, first = self._first or (0.0, 0)
-        if trainer.global_step == first:
+        if trainer.global_step <= first:
             return None
-        step_s = (self._clock() - since - self._validated_s) / (trainer.global_step - first)
+        step_s = (now - since - self._validated_s) / (trainer.global_step - first)
         every = float(trainer.val_check_batch or inf)
-        if (steps := steps_left(trainer, step_s, self._longest_s / every)) is None:
+        if (steps := steps_left(trainer, step_s, self._validation_s / every)) is None:
             return None
-        count = ceil((trainer.global_step + steps) / every) - trainer.global_step // every  # the last one at the end
-        left_s = steps * step_s + count * self._longest_s
+        count = ceil((trainer.global_step + steps) / every) - (trainer.global_step - 1) // every  # the last at the end
+        left_s = steps * step_s + count * self._validation_s - (self._clock() - now)
         if tells and steps >= 1:
             times = f"{count:.0f} validation{'s' * (count != 1)}"
             log.info("training: about %.0f steps of %.2g s, %s; and %s", steps, step_s, duration(steps * step_s), times)
@@ -98,13 +98,14 @@ class TrainingBar(ProgressBar):
     ) -> None:
         if self._line is not None and not trainer.sanity_checking:
             count, passed = sum(trainer.num_val_batches), self._clock() - self._validating
+            self._validation_s = passed / index * count if index else self._validation_s
             words = f"validation after step {trainer.global_step}, batch {index + 1} of {count}"
-            self._line.show(index / count, words, passed / index * (count - index) if index else None)
+            self._line.show(share_of(trainer), words, self._left_s(trainer, self._validating))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.sanity_checking:
             passed = self._clock() - self._validating
-            self._validated_s, self._longest_s = self._validated_s + passed, max(self._longest_s, passed)
+            self._validated_s, self._validation_s = self._validated_s + passed, passed
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._line is not None:
