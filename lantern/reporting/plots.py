@@ -80,14 +80,18 @@ def limits_of(rows: Sequence[Row], key: str) -> tuple[float, float]:
 
 
 def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:
-    """A label beside each point, moved up or down until it covers no earlier one."""
+    """A label beside each point, within the axes, moved up or down until it covers no earlier one."""
     axes.figure.canvas.draw()  # fixes the scale of the label boxes
+    edge = axes.get_window_extent().x1
     placed = []
     for x, y, text in points:
         for rise in (5, -11, 16, -22, 27, -33):
             look = {"textcoords": "offset points", "fontsize": 8, "color": INK, "parse_math": False}
             label = axes.annotate(text, (x, y), (6, rise), **look)
             box = label.get_window_extent()
+            if box.x1 > edge:
+                label.set(ha="right", position=(-6, rise))
+                box = label.get_window_extent()
             if not any(box.overlaps(other) for other in placed):
                 break
             label.remove()
