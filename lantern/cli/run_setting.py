@@ -139,7 +139,7 @@ def _row_identity(
         preset["drafter_name"] = "/".join(Path(weights).parts[-2:])  # by which a table tells two drafters apart
     return RowIdentity(
         identity.config_fingerprint(config),
-        identity.config_fingerprint(config, identity.PLAIN),
+        identity.config_fingerprint(config, identity.PLAIN_DECODING),
         identity.protocol(pipeline.target, prompts, config) | of_files,
         settings,
         preset | paper_keys({**pipeline.describe(), **settings, **preset}, config["published"] or {}),
