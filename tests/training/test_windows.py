@@ -40,7 +40,7 @@ def test_stale_features_are_those_of_a_pass_behind_the_committed_tokens(target):
     guesses = tokens[:, :-1].clone()
     wrong = torch.rand(guesses.shape, generator=generator) < 0.5
     guesses[wrong] = (guesses[wrong] + 1) % target.vocab_size
-    windows = Windows(guesses, *roots_of(wrong, spacing=3))
+    windows = Windows(guesses, ~wrong, *roots_of(wrong, spacing=3))
     captions = ["wood", "a ring"]
     found = stale_features(target, tokens, windows, captions, ())
     assert windows.known.any()

@@ -84,13 +84,14 @@ class Stale(NamedTuple):
 
     features: Tensor  # [B, T, D] that the head reads
     embeddings: Tensor  # [B, T, D] of the tokens that the pass had read there
+    settled: Tensor  # [B, T] whether the token there is still the one that the pass had read
     known: Tensor  # [B, T] false where it left nothing
 
 
 class StaleReader(nn.Module):
     """How a drafter for refined windows reads stale features (ours). A map of them is added behind attention: keys and
-    values are of the pair alone, and stay right once the place is committed. The output is mixed with them, channel by
-    channel. It begins as RefinedJacobi's fixed mixture with a share of one half."""
+    values are of the pair alone, and stay right once the place is committed. Where the token has changed, the output is
+    mixed with them, channel by channel. It begins as RefinedJacobi's fixed mixture with a share of one half."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -102,7 +103,8 @@ class StaleReader(nn.Module):
         return self.fc(torch.cat([stale.features, stale.embeddings], dim=-1)) * stale.known[..., None]
 
     def mixed(self, outputs: Tensor, stale: Stale) -> Tensor:  # [B, T, D]
-        return torch.where(stale.known[..., None], torch.lerp(stale.features, outputs, self.share), outputs)
+        share = torch.where(stale.settled[..., None], 0.0, self.share)
+        return torch.where(stale.known[..., None], torch.lerp(stale.features, outputs, share), outputs)
 
 
 class EagleNetwork(nn.Module):

@@ -137,12 +137,10 @@ class RefinedJacobi(FeatureDrafter):
 
     def _share(self, settled: Tensor, unseen: Tensor) -> Tensor:
         """Weight of EAGLE's features [B, 1, W, 1 or D]: 0 where the last pass read the same token (settled [B, W]), 1
-        where it read none (unseen [B, W]); of a layer that reads stale features its own, also where it is the same."""
-        if self._layer.stale:
-            share = torch.where(unseen[..., None], 1.0, self._layer.stale.share)[:, None]
-        else:
-            share = torch.where(settled, 0.0, self.share).masked_fill_(unseen, 1.0)[:, None, :, None]
-        return share.to(self._stale.dtype)
+        where it read none (unseen [B, W]); elsewhere `share`, or that of a layer that reads stale features."""
+        changed = self._layer.stale.share if self._layer.stale else self.share
+        share = torch.where(settled[..., None], 0.0, changed).masked_fill(unseen[..., None], 1.0)
+        return share[:, None].to(self._stale.dtype)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the accepted pairs, and the features and picks of the positions behind the verdict's token."""

@@ -24,6 +24,7 @@ class Windows(NamedTuple):
     no window: it is its own root, and nothing stale is there."""
 
     guesses: Tensor  # [B, S] tokens that the target's last pass has read
+    settled: Tensor  # [B, S] whether these are the image's
     roots: Tensor  # [B, S] the place of the root of each place's window, whose guess was wrong
     known: Tensor  # [B, S] whether the place is in a window
 
@@ -57,7 +58,7 @@ def stale_features(
     """tokens [B, L] -> the target's features [B, R, S, F] at the guesses of windows, zeros at place 0. A guess reads
     the image's tokens before its window's root and the window's guesses: one pass over a tree whose trunk is the
     image and whose branches are the windows."""
-    guesses, roots, known = windows.guesses, windows.roots, windows.known
+    guesses, _, roots, known = windows
     (batch, size), device = guesses.shape, guesses.device
     places = torch.arange(size, device=device)
     branch = torch.where(known & (places > roots), size + places - 2, places - 1)[:, 1:]  # parents of places 1, 2, …
@@ -166,8 +167,8 @@ class WindowTask(DrafterTask):
         embeddings = pairs.embeddings[:, self.target.prefix_len - 1 :]
         weight = self.network.embedding(self.target.embed_weight)
         former = F.embedding(windows.guesses, weight).repeat_interleave(guidance, 0).to(exact.dtype)
-        known, roots = (part.repeat_interleave(guidance, 0) for part in (windows.known, windows.roots))
-        stale = Stale(left[..., :dim], former, known)
+        settled, roots, known = (part.repeat_interleave(guidance, 0) for part in windows[1:])
+        stale = Stale(left[..., :dim], former, settled, known)
         is_root = roots == torch.arange(exact.shape[1], device=exact.device)
         before = self.network.reads(left)
         for _ in range(self.student.window_passes):
@@ -185,4 +186,5 @@ class WindowTask(DrafterTask):
         for i in range(len(tokens)):  # all laws at once are large; the one at place t is of the token behind it
             p, q = laws.p(slice(i, i + 1), places)[0], laws.q(drafted[i, :-1])
             guesses[i, 1:] = coupled_guesses(p, q, tokens[i, 1:size], uniform[i])
-        return Windows(guesses, *roots_of(guesses != tokens[:, :size], self.student.spacing))
+        settled = guesses == tokens[:, :size]
+        return Windows(guesses, settled, *roots_of(~settled, self.student.spacing))
