@@ -60,10 +60,10 @@ def test_a_drafter_for_windows_trains_and_is_loaded_with_its_reader(target, tmp_
     target = target.configured(2.0)
     with torch.random.fork_rng():
         torch.manual_seed(0)
+        rates = {"lr": 1e-2, "muon_lr": 1e-2, "weight_decay": 0.0}
         task = WindowTask(
-            target, Sampling(), feature_lk(), lr=1e-2, muon_lr=1e-2, weight_decay=0.0, seed=0, validation_depth=3,
-            student=WindowStudent(window_passes=2, spacing=2),
-        )  # fmt: skip
+            target, Sampling(), feature_lk(), **rates, student=WindowStudent(2, 2), seed=0, validation_depth=3
+        )
     fit(task, tmp_path, max_steps=4)
     task.export(tmp_path / "drafter")
     network = load_network(tmp_path / "drafter", target)

@@ -53,8 +53,7 @@ def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left
         before = torch.cat([exact, *(feature[:, None] for feature in features[:-1])], dim=1)
         embeddings = target.embed(torch.tensor([tokens] * target.guidance))
         positions = torch.arange(1, len(tokens) + 1).clamp(max=len(target.rotation) - 1)
-        found, read = torch.zeros_like(embeddings), torch.zeros_like(embeddings)
-        known, settled = torch.zeros(2, len(tokens)).bool()
+        (found, read), (known, settled) = torch.zeros(2, *embeddings.shape), torch.zeros(2, len(tokens)).bool()
         for k in range(seen):
             place = len(tokens) - LENGTH + k
             known[place], found[:, place] = True, left.features[:, k, :DIM]
