@@ -53,12 +53,12 @@ def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left
         before = torch.cat([exact, *(feature[:, None] for feature in features[:-1])], dim=1)
         embeddings = target.embed(torch.tensor([tokens] * target.guidance))
         positions = torch.arange(1, len(tokens) + 1).clamp(max=len(target.rotation) - 1)
-        (found, read), (known, settled) = torch.zeros(2, *embeddings.shape), torch.zeros(2, len(tokens)).bool()
+        found, read = torch.zeros_like(embeddings), torch.zeros_like(embeddings)
+        known, settled = torch.zeros(2, len(tokens)).bool()
         for k in range(seen):
             place = len(tokens) - LENGTH + k
-            known[place], found[:, place] = True, left.features[:, k, :DIM]
-            settled[place] = k > 0 and guesses[k] == left.tokens[k]
-            read[:, place] = target.embed(torch.tensor(left.tokens[k]))
+            known[place], settled[place] = True, k > 0 and guesses[k] == left.tokens[k]
+            found[:, place], read[:, place] = left.features[:, k, :DIM], target.embed(torch.tensor(left.tokens[k]))
         left_behind = Stale(found, read, *(part.expand(len(embeddings), -1) for part in (settled, known)))
         rotation = target.rotation[None, positions]
         outputs = drafter.network(embeddings, before, rotation, None, stale=left_behind)[:, -LENGTH:]
