@@ -4,7 +4,11 @@ decodes images in fewer passes. The law stays the model's, and in greedy decodin
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -13,14 +17,57 @@ from transformers import JanusForConditionalGeneration, PreTrainedModel
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from lantern.api import compose, load
+from lantern.drafters.jacobi.jacobi import Jacobi, cut_chain
 from lantern.errors import LanternError, first_line
 from lantern.models.hf.called_target import CalledTarget
 from lantern.models.hf.generate_calls import ImageCall, Layout, NotCoveredError, read_call, read_janus
 from lantern.models.hf.pretrained import IMAGE_INPUTS, model_hash, sharing_weights
-from lantern.types import Drafter, Generation
+from lantern.types import Drafter, DraftTree, Forward, Generation, Proposals, Verdict
 
 OTHER_LOOPS = ("streamer", "assistant_model", "synced_gpus", "custom_generate")  # arguments of generate
+WARM, PLAIN, WINDOWS = 2, 4, 16  # rounds of a call: not timed, timed without a window, timed with one
+SHORT = 128  # tokens of an image for which a trial takes too long
 log = logging.getLogger(__name__)
+
+
+class WhileItPays:
+    """Implements lantern.types.Drafter: a window, as long as it commits more tokens a second than plain decoding. Each
+    call first times rounds without and with one. Tokens are the same either way, since one draw is allowed a place."""
+
+    def __init__(self, window: Jacobi, num_tokens: int) -> None:
+        self._window, self._is_tried = window, num_tokens >= SHORT
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._window, name)
+
+    def allocate(self, batch_size: int) -> None:
+        self._window.allocate(batch_size)
+        self._starts: list[float] = []  # of rounds
+        self._committed: list[int] = []  # tokens of all images
+        self._pays = True
+
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
+        done = len(self._starts)
+        if self._is_tried and done <= WARM + PLAIN + WINDOWS:
+            self._starts.append(perf_counter())
+            if done == WARM + PLAIN + WINDOWS:
+                self._pays = self._is_faster()
+            if done < WARM + PLAIN:
+                return cut_chain(tokens_left, roots[:, None])
+        return (
+            self._window.draft(roots, tokens_left, proposals) if self._pays else cut_chain(tokens_left, roots[:, None])
+        )
+
+    def _is_faster(self) -> bool:
+        times = [after - before for before, after in pairwise(self._starts)]
+        plain, windows = slice(WARM, WARM + PLAIN), slice(WARM + PLAIN, None)
+        tokens, alone = (sum(self._committed[part]) / len(self._committed[part]) for part in (windows, plain))
+        return tokens / median(times[windows]) > alone / median(times[plain])
+
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
+        self._committed.append(sum(verdict.counts) + len(verdict.counts))
+        if self._pays:
+            self._window.observe(tree, forward, probs, verdict)
 
 
 class Accelerated:
@@ -99,6 +146,8 @@ class Accelerated:
             joined: Any = model.pipeline(**parts)
             if not joined.lossless:
                 raise LanternError(f"{joined.guarantee.reason}; accelerate takes methods that keep the model's law")
+            if type(joined.drafter) is Jacobi:
+                joined = replace(joined, drafter=WhileItPays(joined.drafter, self._target.num_tokens))
             self._joined, self._sampling = joined, call.sampling
         self._joined.target.take(length)
         return self._joined

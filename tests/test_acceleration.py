@@ -12,7 +12,9 @@ from support.larger_families import grown
 from transformers import GenerationConfig, LogitsProcessorList, MaxTimeCriteria, StoppingCriteriaList
 
 import lantern
+from lantern import acceleration
 from lantern.errors import LanternError
+from lantern.models.hf.called_target import CalledTarget
 
 NAMES = ("janus_pro", "emu3", "anole", "lumina_mgpt", "glm_image", "simplear", "liquid", "emu35")
 SAMPLED = {"do_sample": True, "top_k": 0}
@@ -60,6 +62,27 @@ def test_greedy_ids_are_those_of_the_models_own_generate_in_fewer_passes(prepare
     assert same(own, made)
     assert not made.is_inference()
     assert statistics.tokens_per_step > 1
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_a_window_that_does_not_pay_is_left_out_and_the_ids_stay(prepared, monkeypatch, pays):
+    """Catches a trial that times the wrong rounds, and a decision that is not carried out."""
+    sizes: list[int] = []
+    verify = CalledTarget.verify
+
+    def noted(self, tree):
+        sizes.append(tree.tokens.shape[1])
+        return verify(self, tree)
+
+    monkeypatch.setattr(CalledTarget, "verify", noted)
+    monkeypatch.setattr(acceleration, "perf_counter", lambda: float(len(sizes) if pays else sum(sizes)))
+    for name, rounds in {"SHORT": 0, "WARM": 1, "PLAIN": 1, "WINDOWS": 2}.items():
+        monkeypatch.setattr(acceleration, name, rounds)
+    model, given = prepared("glm_image")
+    own, made, _ = both(model, **given)
+    assert same(own, made)
+    assert [size > 1 for size in sizes[:5]] == [False, False, True, True, pays]
+    assert all((size > 1) == pays for size in sizes[4:-1])
 
 
 @pytest.mark.full
