@@ -1,6 +1,7 @@
 """The commands `evaluate` and `export`: what evaluate.py, export.py and the installed lantern-… scripts run. What needs
 torch is imported inside them, so that --help and a mistyped setting are answered at once."""
 
+from functools import partial
 from pathlib import Path
 
 import hydra
@@ -10,9 +11,10 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.composing import built
-from lantern.cli.error_messages import in_one_sentence, without_hints
+from lantern.cli.error_messages import at_end, in_one_sentence, without_hints
 from lantern.cli.settings import check_added, check_settings, figure_of, register_help
 from lantern.errors import LanternError
+from lantern.evaluation.progress import EvaluationBar, open_bar
 from lantern.runtime.files import alone_in
 from lantern.runtime.home import CONFIG_FOLDER
 
@@ -34,7 +36,9 @@ def evaluate(cfg: DictConfig) -> float | None:
 
         print_estimate(cfg)
         return None
+    is_sweep = run.mode == RunMode.MULTIRUN
     with alone_in(folder):
+        _show_start(is_sweep)
         if cfg.reproduce is not None:
             from lantern.cli.reproduce import replay
 
@@ -42,11 +46,20 @@ def evaluate(cfg: DictConfig) -> float | None:
             return None
         from lantern.cli.run_setting import run_setting
 
-        sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
+        sweep = Path(run.sweep.dir) if is_sweep else None
         rows = run_setting(cfg, choices.model, folder, sweep, choices.get("method"), overrides)
         row = rows[-1] if rows else {}
         figure = figure_of(row, cfg.optimized_metric)
         return figure if figure is None else -instantiate(cfg.budget).excess(row) or figure
+
+
+def _show_start(is_sweep: bool) -> None:
+    """Before torch is imported."""
+    if not is_sweep:
+        at_end.append(partial(open_bar, None))
+        open_bar(EvaluationBar())
+    elif bar := EvaluationBar.of_process:
+        bar.start()
 
 
 @without_hints

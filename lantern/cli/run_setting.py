@@ -16,7 +16,7 @@ from lantern.cli.settings import group_of
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.progress import EvaluationBar, sweep_bar
+from lantern.evaluation.progress import EvaluationBar
 from lantern.evaluation.request import Request
 from lantern.evaluation.rows import Row, RowIdentity, read_summary
 from lantern.evaluation.run_folder import RunFolder
@@ -43,7 +43,10 @@ def run_setting(
     parts = _parts(cfg, name)
     hashes = _input_hashes(config, parts["model"], request.prompts)
     asked = identity.request_hash(config, hashes)
+    bar = EvaluationBar.of_process or (None if sweep else EvaluationBar())
     if run.is_finished(asked):
+        if bar:
+            bar.pause()
         print(f"{folder} is finished{run.place_note(config)}")
         show(run, request.measures, budget)  # the budget may be another than the run had
         return read_summary(folder)
@@ -51,10 +54,11 @@ def run_setting(
     if isinstance(tree, AutoTree):
         tree = tree.at(*_searched(config, request, hashes, folder, repeated))
     run.begin(config, hashes)
-    bar = sweep_bar() if sweep else EvaluationBar()  # a sweep's points in other processes have none
     try:
         joined = pipelines(**parts)
         if cfg.study:
+            if bar:
+                bar.pause()
             instantiate(cfg.study).run(joined, request.prompts, cfg.seed, folder)
             return []
         pipeline = joined(resolve_tree(tree, joined, [given for given in overrides if group_of(given) == "tree"]))
@@ -66,7 +70,7 @@ def run_setting(
         metrics = {name: shared(metric) for name, metric in chosen.items()}
         measurements = Evaluation(request, run, rows, metrics, instantiate(cfg.output_tv), bar).run(pipeline)
     finally:
-        if bar:
+        if bar and not sweep:
             bar.pause()
         parts["model"].release()  # the next point of a sweep may need the memory, also after a failure
     if measurements:

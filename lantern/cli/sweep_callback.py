@@ -1,10 +1,14 @@
-"""Hydra callbacks around the points of a sweep: they share the cores of the machine, and are reported at the end. Works
-on folders and rows; knows nothing about decoding."""
+"""Hydra callbacks around the points of a sweep: they are counted, share the cores of the machine, and are reported at
+the end. What needs torch is imported behind the bar."""
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
+from time import monotonic
 from types import SimpleNamespace
+from typing import ClassVar
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -16,13 +20,7 @@ from omegaconf import DictConfig
 
 from lantern.cli.composing import error_of
 from lantern.cli.error_messages import at_end, sentence, user_error
-from lantern.evaluation.progress import EvaluationBar, open_sweep, sweep_bar
-from lantern.evaluation.records import read_provenance
-from lantern.evaluation.rows import is_baseline, setting_id
-from lantern.reporting.merge import begin_sweep, merge_points, point_folders, read_profiles, same_prompt_images
-from lantern.reporting.ranking import Budget, report_best
-from lantern.reporting.wandb_runs import Point, Tracker, group_of, plain_config, shared_config, tell_offline
-from lantern.runtime.cores import usable_cores
+from lantern.evaluation.progress import EvaluationBar, open_bar
 
 log = logging.getLogger(__name__)
 THREADS = "OMP_NUM_THREADS"
@@ -33,9 +31,14 @@ class SweepReport(Callback):
 
     def __init__(self) -> None:
         self._sweep: DictConfig | None = None  # None once it is reported
-        self._points: int | None = None
+        self._points = 0
 
     def on_multirun_start(self, config: DictConfig, **_: object) -> None:
+        self._points, name = counted(config)
+        if self._points:
+            open_bar(EvaluationBar(self._points, name=name))
+        from lantern.reporting.merge import begin_sweep
+
         try:
             instantiate(config.budget)
             if not config.dry_run:
@@ -46,14 +49,9 @@ class SweepReport(Callback):
         if not config.dry_run:
             self._sweep = config
             at_end.append(self.report_failed)
-        self._points = number_of_points(config)
-        if self._points:
-            open_sweep(EvaluationBar(self._points))
-        elif trials := config.hydra.sweeper.get("n_trials"):  # of a sweeper that chooses its points as it goes
-            open_sweep(EvaluationBar(trials, name="trial"))
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: object) -> None:
-        if bar := sweep_bar():
+        if bar := EvaluationBar.of_process:
             bar.end_point()
         if job_return.status == JobStatus.FAILED and config.hydra.mode.name == "MULTIRUN":
             settings, error = " ".join(job_return.overrides or []), error_of(job_return)
@@ -79,7 +77,10 @@ class SweepReport(Callback):
             log.error("the report of the sweep is not made: %s", user_error(error) or error)
 
     def _report(self) -> None:
-        open_sweep(None)
+        from lantern.reporting.merge import point_folders
+        from lantern.reporting.publish import report_sweep
+
+        open_bar(None)
         config, self._sweep = self._sweep, None
         if config is None or config.study:  # which has no rows
             return
@@ -89,9 +90,46 @@ class SweepReport(Callback):
             log.info(told + " for several settings", folder, folder)
             return
         report_sweep(folder, config.sweep.name, instantiate(config.tracking), instantiate(config.budget))
-        if (left := (self._points or 0) - len(point_folders(folder))) > 0:  # failed, or in a job that goes on
+        if (left := self._points - len(point_folders(folder))) > 0:  # failed, or in a job that goes on
             told = "%d of %d points have no results yet; fix any errors above and start again with hydra.sweep.dir=%s"
             log.warning(told, left, self._points, folder)
+
+
+class Points(Callback):
+    """Counts and times the points of a sweep of trainings, for the bars of those that run in this process."""
+
+    here: ClassVar["Points | None"] = None
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock, self._since, self._took = clock, 0.0, list[float]()  # of each point that has ended
+        self._number, self._total, self._name, self._trains = 0, 0, "point", False
+
+    def on_multirun_start(self, config: DictConfig, **_: object) -> None:
+        self._total, self._name = counted(config)
+        Points.here = self if self._total else None
+
+    def on_multirun_end(self, **_: object) -> None:
+        Points.here = None
+
+    def on_job_start(self, **_: object) -> None:
+        self._number, self._since, self._trains = self._number + 1, self._clock(), False
+
+    def on_job_end(self, **_: object) -> None:
+        if self._trains:  # else it was finished before
+            self._took.append(self._clock() - self._since)
+
+    def begin(self) -> str:
+        """A training of this point begins -> its place."""
+        self._trains = True
+        return f"{self._name} {self._number} of {self._total}"
+
+    def of_all(self, share: float, left_s: float | None) -> tuple[float, float | None]:
+        """Those of this point -> the share done and the seconds left of all points; those not begun take the mean of
+        those that have ended, or what this one takes."""
+        if left_s is not None:
+            point_s = fmean(self._took) if self._took else self._clock() - self._since + left_s
+            left_s += (self._total - self._number) * point_s
+        return (self._number - 1 + share) / self._total, left_s
 
 
 class DividedCores(Callback):
@@ -106,6 +144,8 @@ class DividedCores(Callback):
         """Sets the variable in this process, whose environment the others inherit."""
         if THREADS in os.environ:
             return
+        from lantern.runtime.cores import usable_cores  # imports torch
+
         cores = len(usable_cores())
         at_once = min(count for count in (self._at_once, number_of_points(config), cores) if count and count > 0)
         os.environ[THREADS] = str(cores // at_once)
@@ -121,6 +161,12 @@ def reason_of(error: BaseException) -> str | None:
     return sentence(error) if isinstance(error, CompactHydraException) else None
 
 
+def counted(config: DictConfig) -> tuple[int, str]:
+    """The number of points, or of trials where a sweeper chooses them as it goes, 0 if unknown; and the name of one."""
+    points = number_of_points(config)
+    return (points, "point") if points else (config.hydra.sweeper.get("n_trials") or 0, "trial")
+
+
 def number_of_points(config: DictConfig) -> int | None:
     """The points of the sweep; None under a sweeper that chooses its points as it goes."""
     kind = get_class(config.hydra.sweeper._target_)
@@ -134,21 +180,3 @@ def number_of_points(config: DictConfig) -> int | None:
     sweeper = kind(**settings)
     sweeper.config, sweeper.hydra_context = config, loader and SimpleNamespace(config_loader=loader)
     return sum(map(len, sweeper.split_arguments(overrides, None)))
-
-
-def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budget) -> None:
-    """Merges the points below folder, prints their table and the best of them, tracks the baseline and the summary."""
-    points = point_folders(folder)
-    rows, figures = merge_points(folder, points, f"{name or 'ad hoc'} sweep", budget)
-    if not rows:
-        log.error("no point of %s has results; see the errors above", folder)
-        return
-    group, profiles, best = group_of(name, folder), read_profiles(points), budget.best(rows)
-    report_best(folder, rows, budget, best)
-    configs = [record["config"] for point in points if (record := read_provenance(point))]
-    for row in filter(is_baseline, rows):
-        tracker.point(Point(row, profiles.get(setting_id(row))), plain_config(shared_config(configs)), folder, group)
-    columns, prompts = same_prompt_images(folder, points, rows)
-    images = Point({}, prompts=prompts, columns=columns)
-    tracker.summary(rows, best, figures, images, shared_config(configs), folder, group)
-    tell_offline([folder])

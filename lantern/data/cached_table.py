@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class EnoughError(Exception):
-    """Raised by a MakeRows to stop early: the table keeps the rows made so far."""
+    """Raised to stop early: the table keeps the rows made so far."""
 
 
 class TimeShare:
@@ -38,14 +38,18 @@ class TimeShare:
     def __init__(self, shard: int, least: int, limit_s: float) -> None:
         """shard: its rows; least: rows that are always made; limit_s: from the first batch on, inf without a limit."""
         self.shard, self.least, self.limit_s = shard, least, limit_s
-        self._asked: list[float] = []  # when
+        self._began: float | None = None  # at the first check
 
     def check(self, done: int) -> None:
-        """Called before every batch. done: rows that are made. Raises EnoughError if the time is used up."""
-        self._asked.append(monotonic())
-        is_used_up = len(self._asked) == 1 or self._asked[-1] - self._asked[0] >= self.limit_s
+        """Called before every batch. done: rows before it. Raises EnoughError if the time is used up."""
+        is_used_up = self._began is None or not self.left_s
+        self._began = monotonic() if self._began is None else self._began
         if self.limit_s < inf and done >= self.least and done % self.shard == 0 and is_used_up:
             raise EnoughError
+
+    @property
+    def left_s(self) -> float:
+        return self.limit_s if self._began is None else max(0.0, self._began + self.limit_s - monotonic())
 
 
 class Budget(NamedTuple):
@@ -85,13 +89,17 @@ def cache_key(*inputs: Any) -> str:
 def cached_rows(
     folder: Path, make_rows: MakeRows, items: Sequence, features: Features, num_workers: int = 1,
     items_per_shard: int = 512, batch_size: int | None = None, budget: Budget | None = None,
+    limit: TimeShare | None = None,
 ) -> Dataset:  # fmt: skip
     """The rows that `make_rows(items)` yields for each shard, or for batches of it, read from `folder`. num_workers
-    compute missing or damaged shards. A shard is created by one rename; its checksums are checked before use."""
+    compute missing or damaged shards. A shard is created by one rename; its checksums are checked before use. With a
+    limit, items are their numbers."""
 
     def make_shard(part: Sequence) -> Iterator[dict[str, Any]]:
         size = batch_size or len(part)
         for start in range(0, len(part), size):
+            if limit:
+                limit.check(part[start])
             yield from make_rows(part[start : start + size])
 
     folder, starts = folder.expanduser(), range(0, len(items), items_per_shard)
@@ -105,7 +113,7 @@ def cached_rows(
         if missing:
             if budget is not None:
                 budget.check(folder, sum(len(shard.items) for shard in missing) / len(items))
-            _fill_together(missing, make_shard, features, min(num_workers, len(missing)))
+            _fill_together(missing, make_shard, features, min(num_workers, len(missing)), limit)
     except EnoughError:
         shards = list(takewhile(lambda shard: is_complete(shard.folder), shards))
         if not shards:
@@ -116,7 +124,9 @@ def cached_rows(
     return concatenate_datasets([load_from_disk(str(shard.folder)) for shard in shards])
 
 
-def _fill_together(shards: list[Shard], make_rows: MakeRows, features: Features, num_workers: int) -> None:
+def _fill_together(
+    shards: list[Shard], make_rows: MakeRows, features: Features, num_workers: int, limit: TimeShare | None
+) -> None:
     """Runs _fill in this process and num_workers - 1 helpers; shards that a failed helper left are computed here."""
     helpers = [
         get_context("fork").Process(target=_fill_as_helper, args=(shards, make_rows, features), daemon=True)
@@ -124,7 +134,7 @@ def _fill_together(shards: list[Shard], make_rows: MakeRows, features: Features,
     ]
     for helper in helpers:
         helper.start()
-    _fill(shards, make_rows, features)
+    _fill(shards, make_rows, features, limit)
     for helper in helpers:
         helper.join()
 
@@ -134,7 +144,13 @@ def _fill_as_helper(shards: list[Shard], make_rows: MakeRows, features: Features
         _fill(shards, make_rows, features, is_helper=True)
 
 
-def _fill(shards: list[Shard], make_rows: MakeRows, features: Features, is_helper: bool = False) -> None:
+def _fill(
+    shards: list[Shard],
+    make_rows: MakeRows,
+    features: Features,
+    limit: TimeShare | None = None,
+    is_helper: bool = False,
+) -> None:
     """Computes every shard that no other process has locked, then waits for the locked ones."""
     total, made, started = sum(len(shard.items) for shard in shards), 0, monotonic()
 
@@ -145,7 +161,9 @@ def _fill(shards: list[Shard], make_rows: MakeRows, features: Features, is_helpe
             made += 1
             if not is_helper:
                 left_s = (monotonic() - started) / made * max(0, total - made)
-                line.show(min(1.0, made / total), f"{made:,} of {total:,}", left_s)
+                within = limit.left_s if limit else inf
+                words = f"{made:,} of {total:,}" + (", as many as fit" if within < left_s else "")
+                line.show(min(1.0, made / total), words, min(left_s, within))
 
     with closing(ProgressLine(f"making {shards[0].folder.parent.name.rpartition('-')[0]}")) as line:
         if not is_helper:

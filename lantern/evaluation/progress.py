@@ -16,7 +16,7 @@ class EvaluationBar:
     """Counts images. Those that are missing in this point take the mean time of their kind so far; a point that is not
     begun takes that of those that have ended, judging included, and without the shared images."""
 
-    of_sweep: ClassVar["EvaluationBar | None"] = None  # of the sweep whose points run in this process
+    of_process: ClassVar["EvaluationBar | None"] = None  # of its command or sweep; a launcher's points have none
 
     def __init__(
         self, points: int = 1, stream: TextIO | None = None, clock: Callable[[], float] = monotonic, name: str = "point"
@@ -27,7 +27,13 @@ class EvaluationBar:
         self._missing, self._later = Counter[Kind](), Counter[Kind]()  # images of this point, and of one not begun
         self._decoded, self._seconds, self._last = 0, 0.0, clock()
         self._own_s, self._ended_s = 0.0, list[float]()  # of this point, and of each that has ended
+        self._judged_s = list[float]()  # of each that has ended, behind its last image
+        self._share = 0.0  # done
         self._timed: dict[Kind, tuple[int, float]] = {}  # images and seconds, without the first ones of each point
+
+    def start(self) -> None:
+        """Libraries and weights of this point are loaded, and passes warmed up."""
+        self._show("starting")
 
     def expect(self, kind: Kind, images: int) -> None:
         """More images of this point."""
@@ -46,15 +52,17 @@ class EvaluationBar:
             images, before_s = self._timed.get(kind, (0, 0.0))
             self._timed[kind] = images + number, before_s + seconds
         self._decoded += number
-        words = f"image {self._decoded} of {self._whole()}"
-        if self._points > 1:
-            words = f"{self._name} {self._point} of {self._points}, {words}"
+        self._share = self._decoded / max(1, self._whole())
         judging = "" if self._missing.total() else ", judging"
-        self._line.show(self._decoded / max(1, self._whole()), words + judging, self.left_s())
+        self._show(f"image {self._decoded} of {self._whole()}{judging}")
+
+    def _show(self, words: str) -> None:
+        point = f"{self._name} {self._point} of {self._points}, " if self._points > 1 else ""
+        self._line.show(self._share, point + words, self.left_s() or None)
 
     def end_point(self) -> None:
         if self._own_s:  # one that is all on record tells nothing of the others
-            self._passed()
+            self._judged_s.append(self._passed())
             self._ended_s.append(self._own_s)
         self._missing, self._later, self._own_s, self._last = Counter(), Counter(), 0.0, self._clock()
         self._point += 1
@@ -70,7 +78,9 @@ class EvaluationBar:
             return None if self._whole() else 0.0
         left = {kind: number * self._image_s(kind) for kind, number in self._missing.items()}
         point_s = fmean(self._ended_s) if self._ended_s else self._own_s + sum(left.values()) - left.get(SHARED, 0.0)
-        return sum(left.values()) + max(0, self._points - self._point) * point_s
+        is_starting = not self._own_s and not self._missing.total()
+        own_s = point_s if is_starting else sum(left.values()) + fmean(self._judged_s or [0.0])
+        return own_s + max(0, self._points - self._point) * point_s
 
     def _passed(self, kind: Kind | None = None) -> float:
         """Seconds since this was last called, now counted."""
@@ -88,13 +98,10 @@ class EvaluationBar:
         return self._decoded + self._missing.total() + max(0, self._points - self._point) * self._later.total()
 
 
-def open_sweep(bar: EvaluationBar | None) -> None:
-    """Sets the bar of this process's sweep; None removes it."""
-    if EvaluationBar.of_sweep is not None:
-        EvaluationBar.of_sweep.pause()
-    EvaluationBar.of_sweep = bar
-
-
-def sweep_bar() -> EvaluationBar | None:
-    """The bar of this process's sweep; points in processes of their own, which a launcher starts, find none."""
-    return EvaluationBar.of_sweep
+def open_bar(bar: EvaluationBar | None) -> None:
+    """Sets the bar of this process's command or sweep, and shows that it starts; None removes it."""
+    if EvaluationBar.of_process is not None:
+        EvaluationBar.of_process.pause()
+    EvaluationBar.of_process = bar
+    if bar is not None:
+        bar.start()

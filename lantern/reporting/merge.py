@@ -5,6 +5,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from lantern.reporting.plots import draw_grid, draw_pareto
 from lantern.reporting.ranking import BASELINE, Budget, rank_rows, rows_timed_alike
 from lantern.reporting.table import format_table, label_rows, terminal_width, warning_lines, write_csv
 from lantern.runtime.files import read_object, replace_text
+from lantern.runtime.progress_line import ProgressLine
 
 log = logging.getLogger(__name__)
 GRID_PROMPTS = 6
@@ -74,10 +76,12 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
     _warn_of_rows_left_out(measured, merged)
     rows = rank_rows(merged, budget)
     write_csv(rows, folder / "results.csv")
-    figures = _draw_figures(folder, points, rows)
-    profiles = read_profiles(points)
-    write_profiles(folder, profiles)
-    write_page(folder / "report.html", f"Lantern: {title}", rows, points, profiles, budget.best(rows), budget)
+    with closing(ProgressLine("report")) as line:
+        line.show(0.0, "drawing", None)
+        figures = _draw_figures(folder, points, rows)
+        profiles = read_profiles(points)
+        write_profiles(folder, profiles)
+        write_page(folder / "report.html", f"Lantern: {title}", rows, points, profiles, budget.best(rows), budget)
     warned = "".join(f"{line}\n" for line in warning_lines(rows))
     print(f"\n{format_table(rows, terminal_width())}\n\n{warned}{folder}/results.csv\n{folder}/report.html")
     return rows, figures

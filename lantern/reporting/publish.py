@@ -1,6 +1,7 @@
 """Writes the results of an evaluation to its run folder (rows, records, images, a summary), then publishes them (W&B,
 tables, figures)."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,15 +10,31 @@ from PIL import Image
 from lantern.data.image_sets import Images, arrays_of
 from lantern.errors import writing
 from lantern.evaluation.evaluate import Measurement
-from lantern.evaluation.records import copy_missing
+from lantern.evaluation.records import copy_missing, read_provenance
 from lantern.evaluation.rows import SUMMARY, Row, append_rows, encode, is_baseline, setting_id
 from lantern.evaluation.run_folder import RunFolder
-from lantern.reporting.merge import add_point, merge_points, write_profiles
-from lantern.reporting.ranking import Budget
+from lantern.reporting.merge import (
+    add_point,
+    merge_points,
+    point_folders,
+    read_profiles,
+    same_prompt_images,
+    write_profiles,
+)
+from lantern.reporting.ranking import Budget, report_best
 from lantern.reporting.table import label_rows
-from lantern.reporting.wandb_runs import MAX_IMAGES, Point, Tracker, group_of, plain_config, tell_offline
+from lantern.reporting.wandb_runs import (
+    MAX_IMAGES,
+    Point,
+    Tracker,
+    group_of,
+    plain_config,
+    shared_config,
+    tell_offline,
+)
 from lantern.runtime.files import replace_file, replace_text
 
+log = logging.getLogger(__name__)
 PAPER_FIGURES = ("tokens_per_step", "speedup", "frechet", "source")  # of a paper's setting
 
 
@@ -59,6 +76,24 @@ def show(run: RunFolder, is_measured: bool, budget: Budget) -> None:
         add_point(run.sweep, run.path)
     elif is_measured:
         merge_points(run.path, [run.path], "one setting", budget)
+
+
+def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budget) -> None:
+    """Merges the points below folder, prints their table and the best of them, tracks the baseline and the summary."""
+    points = point_folders(folder)
+    rows, figures = merge_points(folder, points, f"{name or 'ad hoc'} sweep", budget)
+    if not rows:
+        log.error("no point of %s has results; see the errors above", folder)
+        return
+    group, profiles, best = group_of(name, folder), read_profiles(points), budget.best(rows)
+    report_best(folder, rows, budget, best)
+    configs = [record["config"] for point in points if (record := read_provenance(point))]
+    for row in filter(is_baseline, rows):
+        tracker.point(Point(row, profiles.get(setting_id(row))), plain_config(shared_config(configs)), folder, group)
+    columns, prompts = same_prompt_images(folder, points, rows)
+    images = Point({}, prompts=prompts, columns=columns)
+    tracker.summary(rows, best, figures, images, shared_config(configs), folder, group)
+    tell_offline([folder])
 
 
 def write_images(folder: Path, names: Sequence[str], images: Images) -> None:

@@ -1,5 +1,6 @@
 """Progress on standard error: on a terminal a bar that is redrawn, elsewhere one line a minute."""
 
+import logging
 import sys
 from collections.abc import Callable
 from threading import Event, RLock, Thread
@@ -54,6 +55,8 @@ class ProgressLine:
         for other in ProgressLine._shown:
             other._clear()
         ProgressLine._shown.append(self)
+        for handler in logging.root.handlers if self._is_terminal else ():
+            handler.addFilter(_make_room)
         if self.clock is monotonic:
             self._closed = Event()
             Thread(target=self._beat, args=(self._closed,), daemon=True).start()
@@ -88,6 +91,14 @@ class ProgressLine:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def _make_room(record: logging.LogRecord) -> bool:
+    """A filter of handlers: a line of the log begins where the bar stood, which is drawn again below it."""
+    for line in ProgressLine._shown[-1:]:
+        with line._lock:
+            line._clear()
+    return True
 
 
 def duration(seconds: float) -> str:

@@ -6,13 +6,13 @@ import pytest
 from hydra.utils import instantiate
 from support.configs import composed_with_hydra
 
-from lantern.cli import sweep_callback
 from lantern.cli.sweep_callback import THREADS
+from lantern.runtime import cores
 
 
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch):
-    monkeypatch.setattr(sweep_callback, "usable_cores", lambda: list(range(8)))
+    monkeypatch.setattr(cores, "usable_cores", lambda: list(range(8)))
     monkeypatch.setenv(THREADS, "7")  # put back after the test, also where it is deleted here
     monkeypatch.delenv(THREADS)
 

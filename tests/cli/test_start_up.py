@@ -29,7 +29,10 @@ def imported(code: str, *arguments: str) -> str:
     return lines[0]
 
 
-@pytest.mark.parametrize("module", ["lantern", "lantern.cli.main", "lantern.score", "lantern.training.run.entry"])
+@pytest.mark.parametrize(
+    "module",
+    ["lantern", "lantern.cli.main", "lantern.cli.sweep_callback", "lantern.score", "lantern.training.run.entry"],
+)
 def test_help_needs_no_heavy_library(module):
     """Catches an import of torch, or of what imports it, at the top of what an entry point needs for --help."""
     assert imported(f"import sys, {module}; {SHOW}") == "imported: []"

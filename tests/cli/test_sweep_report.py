@@ -11,9 +11,10 @@ from support.made_sweep import made_points
 from support.pages import read_content
 
 from lantern.cli.error_messages import at_end, without_hints
-from lantern.cli.sweep_callback import SweepReport, report_sweep
+from lantern.cli.sweep_callback import SweepReport
 from lantern.evaluation.rows import SUMMARY
 from lantern.reporting.merge import merge_points, point_folders
+from lantern.reporting.publish import report_sweep
 from lantern.reporting.ranking import Budget
 from lantern.reporting.table import label_rows
 from lantern.reporting.wandb_runs import Tracker

@@ -50,7 +50,7 @@ def test_a_log_has_one_line_a_minute_with_images_and_time_left(tmp_path):
     evaluate(tmp_path, bar(stream), num_images=12)
     lines = stream.getvalue().splitlines()
     assert lines[0] == "evaluation: 14%, image 4 of 28, 6:00 left"  # 15 s a timed one, with its share of the warm-up
-    assert lines[-1] == "evaluation: 100%, image 28 of 28, judging, 0:00 left"
+    assert lines[-1] == "evaluation: 100%, image 28 of 28, judging"
     assert len(lines) == 5
 
 
@@ -62,6 +62,9 @@ def test_a_sweep_counts_all_points_and_the_shared_images_once(tmp_path):
     assert "point 1 of 3, image 12 of 28, judging" in stream.getvalue()
     sweep.end_point()
     assert stream.getvalue().endswith("\r")
+    Timed.now += 1
+    sweep.start()
+    assert " 43 % |########5           | evaluation: point 2 of 3, starting, 3:20 left" in stream.getvalue()
     evaluate(tmp_path, sweep, 1)
     assert "point 2 of 3, image 20 of 28, judging" in stream.getvalue()
     assert sweep.left_s() == pytest.approx(20 + 4 * 10 + 4 * 10)  # a warm-up, timed ones, and those of the method

@@ -11,13 +11,12 @@ from support.fake_pipeline import FakePipeline
 from support.made_sweep import PROMPTS, made_sweep
 from support.offline_runs import OfflineRun, read_runs
 
-from lantern.cli.sweep_callback import report_sweep
 from lantern.evaluation.rows import setting_id
 from lantern.evaluation.run_folder import RunFolder
 from lantern.identity import write_provenance
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.reporting.merge import begin_sweep
-from lantern.reporting.publish import publish
+from lantern.reporting.publish import publish, report_sweep
 from lantern.reporting.ranking import Budget
 from lantern.reporting.wandb_runs import Guard, Point, Tracker, group_of, name_input, tell_offline, wandb_mode
 

@@ -2,6 +2,7 @@
 not finite, and its W&B record, read back from the offline file."""
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,10 +11,12 @@ import pytorch_lightning as pl
 import wandb
 from hydra.types import RunMode
 from pytorch_lightning.demos.boring_classes import BoringModel
+from support.configs import composed_with_hydra
 from support.offline_runs import read_runs
 from support.terminal import Terminal
 from support.tiny_tasks import target_task
 
+from lantern.cli.sweep_callback import Points
 from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.training.run import monitoring
@@ -87,6 +90,35 @@ def test_a_validation_shows_itself_and_those_to_come_are_part_of_the_time_left()
     bar.on_train_batch_end(trainer, None, {"loss": 1.0}, None, 0)
     assert "step 6, loss 1, 0:48 left" in stream.getvalue()  # four steps of two seconds, a validation of forty
     bar.on_train_end(trainer, None)
+
+
+def test_a_sweep_of_trainings_counts_its_points(monkeypatch):
+    """Catches a time left of one point alone, and points not begun that take no time, or that of one that was finished
+    before."""
+    now, stream = [0.0], Terminal()
+    points = Points(lambda: now[0])
+    monkeypatch.setattr(Points, "here", None)
+    cfg = composed_with_hydra("train")
+    cfg.hydra.overrides.task = ["seed=0,1,2,3"]
+    points.on_multirun_start(cfg)
+    trainer = SimpleNamespace(
+        is_global_zero=True, global_step=0, max_steps=10, max_epochs=-1, callbacks=[], sanity_checking=False,
+        num_val_batches=[], val_check_batch=inf,
+    )  # fmt: skip
+    for number in range(3):
+        points.on_job_start()
+        now[0], trainer.global_step = now[0] + 30, 0  # tables
+        bar = TrainingBar(stream, lambda: now[0])
+        for _ in range(10 * (number != 1)):  # the second one is finished
+            if not trainer.global_step:
+                bar.on_train_start(trainer, None)
+            now[0], trainer.global_step = now[0] + 2, trainer.global_step + 1
+            bar.on_train_batch_end(trainer, None, {"loss": 1.0}, None, 0)
+        bar.on_train_end(trainer, None)
+        points.on_job_end()
+    said = stream.getvalue()
+    assert "point 1 of 4: step 5, loss 1, 2:40 left" in said  # ten seconds, and three of fifty
+    assert "point 3 of 4: step 5, loss 1, 1:00 left" in said
 
 
 def test_weights_that_are_not_finite_are_not_exported_where_nothing_is_trained(weights):

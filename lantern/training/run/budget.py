@@ -171,7 +171,7 @@ class WholeBudget(Budget):
         self._kept_s = max(seconds, self._kept_s)
 
 
-def share_s(max_time: str | None, share: float | None, since: float) -> float:
-    """Seconds from now to the end of a share of max_time that began at `since`, as monotonic(); inf without one."""
+def share_s(max_time: str | None, share: float | None) -> float:
+    """Seconds of a share of max_time; inf without one."""
     whole_s = Timer(max_time).time_remaining()
-    return max(0.0, since + share * whole_s - time.monotonic()) if share and whole_s else math.inf
+    return share * whole_s if share and whole_s else math.inf

@@ -8,6 +8,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -22,6 +23,7 @@ from lantern.drafters.export import EXPORTED, VALIDATED
 from lantern.errors import LanternError
 from lantern.runtime.files import replace_text
 from lantern.runtime.home import override, program_of
+from lantern.runtime.progress_line import ProgressLine
 from lantern.training.run.monitoring import TolerantWandbLogger
 from lantern.training.run.run_state import RunFolder, whole_checkpoint
 from lantern.types import reader_of
@@ -102,7 +104,10 @@ def export(
     best_step = "" if exported["step"] == trainer.global_step else f"; the best weights are of step {exported['step']}"
     print(f"trained {trainer.global_step} steps{best_step}")
     if trainer.world_size == 1 and (compare := getattr(task, "compare_origins", None)):  # a task's ability
-        print(compare(trainer.datamodule))
+        with closing(ProgressLine("training")) as line:
+            line.show(1.0, "comparing training with held-out images", None)
+            said = compare(trainer.datamodule)
+        print(said)
     if overrides is not None:
         print(next_command(folder, [*overrides, *needed], config_dir))
 

@@ -18,6 +18,7 @@ from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.loggers.logger import DummyExperiment
 from torch import Tensor
 
+from lantern.cli.sweep_callback import Points
 from lantern.errors import LanternError
 from lantern.reporting.wandb_runs import (
     FOLDER_ID_FILE,
@@ -50,15 +51,16 @@ class TrainingBar(ProgressBar):
         self._line: ProgressLine | None = None  # of the first process, from the start of training to its end
         self._first: tuple[float, int] | None = None  # time and step behind the first step, which is slower
         self._validating = self._validated_s = self._validation_s = 0.0  # since when; of all; of the last one
-        self._is_told = False
+        self._is_told, self._points = False, Points.here
 
     def disable(self) -> None:
         """Called in all processes but the first, in which on_train_start makes no line."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero:
-            self._line = ProgressLine("training", self._stream, self._clock)
-            self._line.show(share_of(trainer), f"step {trainer.global_step}", None)
+            title = self._points.begin() if self._points else "training"
+            self._line = ProgressLine(title, self._stream, self._clock)
+            self._show(self._line, trainer, f"step {trainer.global_step}", None)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
@@ -72,7 +74,12 @@ class TrainingBar(ProgressBar):
         self._is_told = self._is_told or tells
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         words = f"step {trainer.global_step}" + ("" if loss is None else f", loss {float(loss):.4g}")
-        self._line.show(share_of(trainer), words, self._left_s(trainer, self._clock(), tells))
+        self._show(self._line, trainer, words, self._left_s(trainer, self._clock(), tells))
+
+    def _show(self, line: ProgressLine, trainer: pl.Trainer, words: str, left_s: float | None) -> None:
+        share = share_of(trainer)
+        share, left_s = self._points.of_all(share, left_s) if self._points else (share, left_s)
+        line.show(share, words, left_s)
 
     def _left_s(self, trainer: pl.Trainer, now: float, tells: bool = False) -> float | None:
         """Seconds of the steps and validations to come or due; None without a limit, or before a second step."""
@@ -100,7 +107,7 @@ class TrainingBar(ProgressBar):
             count, passed = sum(trainer.num_val_batches), self._clock() - self._validating
             self._validation_s = passed / index * count if index else self._validation_s
             words = f"validation after step {trainer.global_step}, batch {index + 1} of {count}"
-            self._line.show(share_of(trainer), words, self._left_s(trainer, self._validating))
+            self._show(self._line, trainer, words, self._left_s(trainer, self._validating))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.sanity_checking:

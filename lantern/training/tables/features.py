@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
-from time import monotonic
 from typing import Any
 
 import torch
@@ -67,7 +66,7 @@ class FeatureTable:
         share: part of it for as many images as fit, in random order, as a folder's first images may be of one class."""
         if share is not None and not 0 < share < 1:
             raise LanternError(f"features_share={share} is no part of a time; give one between 0 and 1")
-        self.max_time, self.share, self._made_at = max_time, share, monotonic()
+        self.max_time, self.share = max_time, share
         self.tokens, self.target, self.cache_dir, self.budget_gib = tokens, target, Path(cache_dir), budget_gib
         self.layers = layers(target.num_layers) if layers else ()
 
@@ -86,17 +85,14 @@ class FeatureTable:
         )  # fmt: skip
         shard = FEATURE_BATCH * max(1, SHARD_BYTES // (FEATURE_BATCH * size))
         order = Random(0).sample(range(len(items)), len(items))
-        limit = TimeShare(shard, LEAST, share_s(self.max_time, self.share, self._made_at))
+        limit = TimeShare(shard, LEAST, share_s(self.max_time, self.share))
         rows = cached_rows(
-            self.cache_dir / f"features-{name}-{key}", partial(self._rows, items, order, limit), range(len(items)),
-            IMAGE_COLUMNS, 1, shard, FEATURE_BATCH, budget,
+            self.cache_dir / f"features-{name}-{key}", partial(self._rows, items, order), range(len(items)),
+            IMAGE_COLUMNS, 1, shard, FEATURE_BATCH, budget, limit,
         )  # fmt: skip
         return FeatureSplit(items, rows, order, shape, key)
 
-    def _rows(
-        self, items: Split, order: Sequence[int], limit: TimeShare, places: Sequence[int]
-    ) -> Iterator[dict[str, Any]]:
-        limit.check(places[0])
+    def _rows(self, items: Split, order: Sequence[int], places: Sequence[int]) -> Iterator[dict[str, Any]]:
         chosen = [items[order[place]] for place in places]
         tokens = torch.stack([item["tokens"] for item in chosen]).to(self.target.codebook.device)
         captions = [item["caption"] for item in chosen]

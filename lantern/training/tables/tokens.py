@@ -7,7 +7,6 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from random import Random
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -82,12 +81,13 @@ class TokenTable:
 
     def __init__(
         self, images: Splits, tokenizer: nn.Module, cache_dir: str, budget_gib: float = 20.0,
-        num_tokens: int | None = None, setting: str = "batches.splits.budget_gib",
+        num_tokens: int | None = None, setting: str = "batches.splits.budget_gib", max_time: str | None = None,
+        share: float | None = None,
     ) -> None:  # fmt: skip
         """`tokenizer` has encode(images [B, 3, H, W] in [0, 1]) -> [B, L] and codebook [V, C]; num_tokens: the target's
-        L; setting: the config key of the budget."""
+        L; setting: the config key of the budget; share: part of max_time for as many images as fit, in random order."""
         self.images, self.tokenizer, self.cache_dir, self.budget_gib = images, tokenizer, Path(cache_dir), budget_gib
-        self.num_tokens, self.setting = num_tokens, setting
+        self.num_tokens, self.setting, self.max_time, self.share = num_tokens, setting, max_time, share
         num_codes, self.num_channels = tokenizer.codebook.shape
         check_codes(num_codes, "tokenizer")
         hash_of = tokens_hash if isinstance(tokenizer, VQTokenizer) else state_hash  # others may name no decoder
@@ -99,12 +99,15 @@ class TokenTable:
         side = source.size if isinstance(source, IndexedSplit) else source[0]["image"].shape[0]
         size = len(source) * (2 * channels * (side * side // MIN_DOWNSAMPLING**2) + CAPTION_BYTES)
         budget = Budget(f"{self.kind} of {len(source):,} {name} images", size, self.budget_gib, self.setting)
-        key = cache_key(source.fingerprint, self.tokenizer_hash, "problems")
-        folder = self.cache_dir / f"{self.kind}-{name}-{key}"
+        key = cache_key(source.fingerprint, self.tokenizer_hash, "problems", *(["shuffled"] if self.share else []))
+        folder, order = self.cache_dir / f"{self.kind}-{name}-{key}", range(len(source))
+        shard = ENCODE_BATCH if self.share else ENCODED_PER_SHARD
+        limit = TimeShare(shard, LEAST if name == "train" else FEW, share_s(self.max_time, self.share))
         rows = cached_rows(
-            folder, partial(self._rows, source), range(len(source)), COLUMNS[self.kind], 1, ENCODED_PER_SHARD,
-            ENCODE_BATCH, budget,
+            folder, partial(self._rows, source, Random(0).sample(order, len(order)) if self.share else order), order,
+            COLUMNS[self.kind], 1, shard, ENCODE_BATCH, budget, limit,
         )  # fmt: skip
+        key = key if len(rows) == len(source) else cache_key(key, len(rows))
         problems = rows["problem"]
         if any(problems):
             skipped = {name: problem for name, problem in zip(rows["caption"], problems, strict=True) if problem}
@@ -116,14 +119,14 @@ class TokenTable:
     def few(self, name: str, count: int) -> list[dict[str, Any]]:
         """Items of `count` evenly spaced images of a split, encoded and not stored; unusable ones are left out."""
         source = self.images.split(name)
-        rows = self._rows(source, spaced(len(source), count))
+        rows = self._rows(source, range(len(source)), spaced(len(source), count))
         return [{"tokens": self._read(row[self.kind]), "caption": row["caption"]} for row in rows if not row["problem"]]
 
-    def _rows(self, source: Split, indices: Sequence[int]) -> Iterator[dict[str, Any]]:
+    def _rows(self, source: Split, order: Sequence[int], places: Sequence[int]) -> Iterator[dict[str, Any]]:
         items = []
-        for index in indices:
+        for place in places:
             try:
-                items.append(source[index])
+                items.append(source[order[place]])
             except UnusableImageError as error:  # its name is in the place of a caption
                 yield {self.kind: [], "caption": error.name, "problem": error.problem}
         if not items:
@@ -159,12 +162,15 @@ class LatentTable(TokenTable):
         return torch.from_numpy(stored.astype(np.float32)).unflatten(0, (-1, self.num_channels))
 
 
-def tokens_for(target: Target, images: Splits, cache_dir: str, budget_gib: float) -> TokenTable:
+def tokens_for(
+    target: Target, images: Splits, cache_dir: str, budget_gib: float, max_time: str | None = None,
+    share: float | None = None,
+) -> TokenTable:  # fmt: skip
     """A TokenTable of the target's own tokenizer."""
     if not hasattr(target.tokenizer, "encode"):
         raise LanternError(f"{type(target.tokenizer).__name__} decodes only; let the target draw: task=drafter_self")
     setting = "token_table.budget_gib"
-    return TokenTable(images, target.tokenizer, cache_dir, budget_gib, target.num_tokens, setting)
+    return TokenTable(images, target.tokenizer, cache_dir, budget_gib, target.num_tokens, setting, max_time, share)
 
 
 def check_codes(count: int, what: str) -> None:
@@ -191,7 +197,7 @@ class TargetSamples:
     ) -> None:  # fmt: skip
         """num_images: images per split, for evenly spaced captions, or cycling through them if there are fewer; None:
         one image per caption; share: part of max_time for as many of them as fit, in random order, a few at once."""
-        self._made_at, self.max_time, self.share = monotonic(), max_time, share
+        self.max_time, self.share = max_time, share
         check_codes(target.vocab_size, "target")
         self.pipeline = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), sampling)
         self.captions, self.cache_dir, self.seed, self.batch_size = captions, Path(cache_dir), seed, batch_size
@@ -212,11 +218,10 @@ class TargetSamples:
 
         size = len(captions) * (2 * target.num_tokens + CAPTION_BYTES)
         budget = Budget(f"{len(captions):,} {name} samples", size, self.budget_gib, f"{_place(name)}.budget_gib")
-        left_s = share_s(self.max_time, self.share, self._made_at)
-        limit = TimeShare(shard, LEAST if name == "train" else FEW, left_s)
+        limit = TimeShare(shard, LEAST if name == "train" else FEW, share_s(self.max_time, self.share))
         rows = cached_rows(
-            self.cache_dir / f"samples-{name}-{key}", partial(self._rows, name, captions, limit), range(len(captions)),
-            COLUMNS["tokens"], 1, shard, min(self.batch_size, shard), budget,
+            self.cache_dir / f"samples-{name}-{key}", partial(self._rows, name, captions), range(len(captions)),
+            COLUMNS["tokens"], 1, shard, min(self.batch_size, shard), budget, limit,
         )  # fmt: skip
         target.release()  # training may need the cache's memory
         fingerprint = key if len(rows) == len(captions) else cache_key(key, len(rows))
@@ -225,8 +230,7 @@ class TargetSamples:
     def _seeds(self, name: str, captions: list[str], indices: Sequence[int]) -> list[int]:
         return [image_seed(self.seed, f"{name} {captions[i]}", i) for i in indices]
 
-    def _rows(self, name: str, captions: list[str], limit: TimeShare, indices: Sequence[int]) -> Iterator[dict]:
-        limit.check(indices[0])
+    def _rows(self, name: str, captions: list[str], indices: Sequence[int]) -> Iterator[dict]:
         prompts = [captions[i] for i in indices]
         check_memory(self.pipeline.target, self.pipeline.drafter.num_nodes, len(prompts), f"{_place(name)}.batch_size")
         seeds = self._seeds(name, captions, indices)

@@ -124,7 +124,7 @@ class SlowCores:
 
         monkeypatch.setattr(features, "target_features", slow)
         monkeypatch.setattr(features, "SHARD_BYTES", 1)  # a batch each
-        for module in (features, tokens, cached_table, time):
+        for module in (cached_table, time):
             monkeypatch.setattr(module, "monotonic", lambda: self.now)
 
 
@@ -173,6 +173,31 @@ def test_samples_take_their_share_of_the_time_and_the_next_run_draws_no_more(tar
     assert (len(again), clock.now, again.fingerprint) == (24, 0, part.fingerprint)
     assert torch.equal(again[23]["tokens"], part[23]["tokens"])
     assert len(drawn("00:00:00:40", None)) == 64
+
+
+def test_images_are_encoded_for_their_share_of_the_time_in_random_order(weights, tmp_path, monkeypatch):
+    """Catches a folder of a hundred thousand images, encoded for hours under +time=all, and the first class alone."""
+    pictures, clock = Pictures(300), SlowCores(monkeypatch)
+    tokenizer, honest = load_tokenizer(weights / "tokenizer"), tokens.encode
+
+    def slow(*given: object) -> torch.Tensor:
+        clock.now += 10
+        return honest(*given)
+
+    def encoded(**time: object) -> TableSplit:
+        return TokenTable(pictures, tokenizer, str(tmp_path), **time).split("train")
+
+    monkeypatch.setattr(tokens, "encode", slow)
+    limit = {"max_time": "00:00:10:00", "share": 0.1}
+    part = encoded(**limit)
+    assert (len(part), clock.now) == (6 * 32, 60)
+    assert part.captions[:5] != [f"picture {i}" for i in range(5)]
+    again = encoded(**limit | {"max_time": "00:10:00:00"})
+    assert (len(again), clock.now, again.fingerprint) == (6 * 32, 60, part.fingerprint)
+    whole = encoded()
+    assert len(whole) == 300
+    assert whole.captions[:5] == [f"picture {i}" for i in range(5)]
+    assert torch.equal(part[0]["tokens"], whole[whole.captions.index(part.captions[0])]["tokens"])
 
 
 @pytest.mark.parametrize("share", [0, 1, -0.5])
