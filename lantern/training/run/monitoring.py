@@ -135,6 +135,9 @@ class FiniteLoss(pl.Callback):
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._check(trainer)
+        trained = (weight for weight in pl_module.parameters() if weight.requires_grad)
+        if not all(weight.isfinite().all() for weight in trained):  # where a checkpoint left nothing to train
+            raise LanternError(f"the weights are not finite at step {trainer.global_step}; {REMEDY}")
 
     def _check(self, trainer: pl.Trainer) -> None:
         if self._last is not None and not isfinite(loss := self._last.item()):
