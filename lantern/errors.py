@@ -4,6 +4,7 @@ import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from logging import Logger
+from pickle import UnpicklingError
 from typing import TypeGuard
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -26,7 +27,8 @@ def explaining(what: str, remedy: str, kind: type[LanternError] = CheckpointErro
     except LanternError:
         raise
     except Exception as error:
-        raise kind(f"{what} ({first_line(error)}); {remedy}") from error
+        reason = "" if isinstance(error, UnpicklingError) else f" ({first_line(error)})"  # torch's: how to run the code
+        raise kind(f"{what}{reason}; {remedy}") from error
 
 
 def unknown_setting(setting: str, part: str, known: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
     drafter = load_parallel(tmp_path / "parallel", target, chain(3), Sampling())
     assert len(drafter.network.entrances) == 3
     assert drafter.weights_hash == weights_hash(tmp_path / "parallel")
-    with pytest.raises(CheckpointError, match=r"lacks levels, row, first.*train\.py drafter=parallel"):
+    with pytest.raises(CheckpointError, match=r"'levels', 'row', and 'first'.*train\.py drafter=parallel"):
         load_parallel(tmp_path / "eagle", target, chain(3), Sampling())
     with pytest.raises(CheckpointError, match=r"is a parallel drafter; add drafter=parallel$"):
         load_eagle(tmp_path / "parallel", target, chain(3), Sampling())

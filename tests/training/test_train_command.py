@@ -72,7 +72,7 @@ def test_an_eagle_drafter_is_measured_losslessly(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["task=target", "paths.weights=nowhere"], "no config.json in"),
+        (["task=target", "paths.weights=nowhere"], "config.json is no readable config"),
         (["task=critic", "ckpt_path=nowhere.ckpt"], "ckpt_path=nowhere.ckpt is no file"),
         (["task=critic", f"ckpt_path={ROOT}/README.md"], "README.md is no checkpoint"),
     ],
