@@ -145,7 +145,9 @@ def load_network(
     config key of `checkpoint`."""
     state, config = read_drafter(checkpoint)
     if kind is EagleNetwork and is_parallel(state, config):
-        raise CheckpointError(f"{checkpoint} is a parallel drafter; add drafter=parallel")
+        raise CheckpointError(
+            f"{checkpoint} is a parallel drafter: decode or train it with drafter=parallel, it is not converted"
+        )
     command = EAGLE if kind is EagleNetwork else PARALLEL
     remedy = f"give {setting}=<a drafter of this target>, or distil one with: {command}"
     _check(state, config, checkpoint, target, remedy)
