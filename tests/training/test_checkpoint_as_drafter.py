@@ -60,7 +60,9 @@ def test_a_parallel_drafter_is_read_as_one(target, tmp_path):
     checkpoint, exported = trained(target, tmp_path, student=ParallelStudent(3), recipe=recipe)
     of_file, of_folder = (load_parallel(place, target, chain(3), Sampling()) for place in (checkpoint, exported))
     assert torch.equal(of_file.network.ahead[1].weight, of_folder.network.ahead[1].weight)
-    with pytest.raises(CheckpointError, match=r"last\.ckpt is a parallel drafter: decode or train it with drafter=parallel"):
+    with pytest.raises(
+        CheckpointError, match=r"last\.ckpt is a parallel drafter: decode or train it with drafter=parallel"
+    ):
         load_eagle(checkpoint, target, chain(3), Sampling())
 
 
