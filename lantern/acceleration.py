@@ -87,14 +87,18 @@ class Accelerated:
 
     def __call__(self, *args: Any, generator: torch.Generator | None = None, **given: Any) -> object:
         """As the model's own, in its own types. generator: draws the seeds, in place of torch's global one."""
-        self.statistics = None
+        self.statistics, state = None, torch.get_rng_state()
         try:
             return self._drafted(args, given, generator)
         except NotCoveredError as reason:
             if str(reason) not in self._told:
                 log.warning("%s.generate is not accelerated: %s", type(self.model).__name__, reason)
             self._told.add(str(reason))
-        return self.own(*args, **given, **({} if generator is None else {"generator": generator}))
+        torch.set_rng_state(state)  # what was drawn before the reason was found
+        with torch.random.fork_rng(enabled=generator is not None):  # the own generate takes no generator
+            if generator is not None:
+                torch.manual_seed(int(torch.randint(2**63 - 1, (1,), generator=generator, device=generator.device)))
+            return self.own(*args, **given)
 
     def __deepcopy__(self, memo: dict[int, object]) -> object:
         copied = memo[id(self.model)]  # a copy of the model is not accelerated

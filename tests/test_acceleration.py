@@ -137,12 +137,12 @@ def test_a_processor_that_masks_codes_by_place_is_honoured(prepared):
     ("name", "changes", "said"),
     [
         ("janus_pro", {"generation_mode": "text", "guidance_scale": None, "max_new_tokens": 3}, "makes no image"),
-        ("emu3", {"prefix_allowed_tokens_fn": None, "max_new_tokens": 3}, "nothing restricts it"),
+        ("emu3", {"prefix_allowed_tokens_fn": None, "max_new_tokens": 3}, "more than half"),
         ("emu3", {"num_beams": 2, "guidance_scale": None, "max_new_tokens": 3}, "beam"),
         ("emu3", {"repetition_penalty": 2.0}, "RepetitionPenalty"), ("emu3", {"do_sample": True, "min_p": 0.1}, "MinP"),
         ("anole", {"logits_processor": [Evens(4, 5, "codes")]}, "by the codes before"),
         ("anole", {"logits_processor": [Evens(4, 5, "scores")]}, "masks by scores"),
-        ("anole", {"logits_processor": [Evens(4, 5, "change")]}, "changes scores"),
+        ("anole", {"logits_processor": [Evens(4, 5, "change")], "do_sample": True}, "changes scores"),
         ("anole", {"return_dict_in_generate": True, "output_logits": True}, "output_logits"),
         ("anole", {"stopping_criteria": StoppingCriteriaList([MaxTimeCriteria(1e9)])}, "MaxTime"),
         ("anole", {"attention_mask": torch.tensor([[1, 0, 1, 1, 1]] * 2)}, "not on the left"),
@@ -228,6 +228,11 @@ def test_seeds_come_from_torch_or_a_generator(prepared):
     assert not torch.equal(first, second)
     state = torch.get_rng_state()
     model.generate(**given)  # greedy
+    assert torch.equal(state, torch.get_rng_state())
+    ways = sampled | {"min_p": 0.001}, sampled  # the first is the model's own loop's
+    for way in ways:
+        once, again = (model.generate(**way, generator=torch.Generator().manual_seed(5)) for _ in range(2))
+        assert torch.equal(once, again)
     assert torch.equal(state, torch.get_rng_state())
 
 

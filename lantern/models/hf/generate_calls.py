@@ -156,7 +156,7 @@ class Plan:
             self.at.append(self._number(allowed[0]))
             left = self.sets[self.at[-1]].nonzero()[:, 0]
             if 2 * len(left) > allowed.shape[1] and not self.makes_images:
-                raise NotCoveredError("nothing restricts it to the codes of an image")
+                raise NotCoveredError(f"it may draw {len(left)} of {allowed.shape[1]} ids, more than half")
             line[:, length + place] = left[place % len(left)]
             if len(left) == 1 and int(left) in self.ends:
                 break
