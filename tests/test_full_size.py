@@ -63,7 +63,7 @@ def test_a_missing_file_is_one_clear_sentence(tmp_path):
     ("overrides", "sentence"),
     [
         (["model=anole", "model.tokenizer.checkpoint=/no/such/file"], "nothing at model.tokenizer.checkpoint=/no/such"),
-        (["model=janus_pro"], "the files of deepseek-community/Janus-Pro-1B are not on this machine"),
+        (["model=janus_pro"], "could not be fetched from https://huggingface.co/deepseek-community/Janus-Pro-1B"),
     ],
 )
 def test_missing_files_of_other_families_are_one_clear_sentence(tmp_path, monkeypatch, overrides, sentence):
