@@ -65,8 +65,8 @@ SAME_NAME = {
 
 
 BUDGETS = {  # the most; last changed on 2026-11-28. Who raises one says in the CHANGELOG what entered and what left
-    "lines of lantern/": 26_730,
-    "lines of tests/": 26_820,
+    "lines of lantern/": 26_740,
+    "lines of tests/": 26_830,
     "words of the manual, docs/*.md": 10_000,
 }
 
