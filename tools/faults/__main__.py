@@ -75,6 +75,7 @@ class Study:
                 outcome = self._disturb(job, kind, moment, dice, folder, undisturbed)
             if outcome:
                 break
+            begun *= 0.9  # the machine may be less busy than when nothing was disturbed
             moment = (begun + moment) / 2
         if outcome and is_good({"kind": name} | outcome):
             shutil.rmtree(folder)
