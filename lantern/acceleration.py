@@ -34,8 +34,8 @@ class WhileItPays:
     """Implements lantern.types.Drafter: a window, as long as it commits more tokens a second than plain decoding. Each
     call first times rounds without and with one. Tokens are the same either way, since one draw is allowed a place."""
 
-    def __init__(self, window: Jacobi, num_tokens: int) -> None:
-        self._window, self._is_tried = window, num_tokens >= SHORT
+    def __init__(self, window: Jacobi) -> None:
+        self._window = window
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._window, name)
@@ -48,15 +48,13 @@ class WhileItPays:
 
     def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         done = len(self._starts)
-        if self._is_tried and done <= WARM + PLAIN + WINDOWS:
+        if done <= WARM + PLAIN + WINDOWS:
             self._starts.append(perf_counter())
-            if done == WARM + PLAIN + WINDOWS:
-                self._pays = self._is_faster()
-            if done < WARM + PLAIN:
-                return cut_chain(tokens_left, roots[:, None])
-        return (
-            self._window.draft(roots, tokens_left, proposals) if self._pays else cut_chain(tokens_left, roots[:, None])
-        )
+        if done == WARM + PLAIN + WINDOWS:
+            self._pays = self._is_faster()
+        if done < WARM + PLAIN or not self._pays:
+            return cut_chain(tokens_left, roots[:, None])
+        return self._window.draft(roots, tokens_left, proposals)
 
     def _is_faster(self) -> bool:
         times = [after - before for before, after in pairwise(self._starts)]
@@ -150,8 +148,8 @@ class Accelerated:
             joined: Any = model.pipeline(**parts)
             if not joined.lossless:
                 raise LanternError(f"{joined.guarantee.reason}; accelerate takes methods that keep the model's law")
-            if type(joined.drafter) is Jacobi:
-                joined = replace(joined, drafter=WhileItPays(joined.drafter, self._target.num_tokens))
+            if type(joined.drafter) is Jacobi and self._target.num_tokens >= SHORT:
+                joined = replace(joined, drafter=WhileItPays(joined.drafter))
             self._joined, self._sampling = joined, call.sampling
         self._joined.target.take(length)
         return self._joined
