@@ -19,7 +19,7 @@ from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.progress import EvaluationBar
 from lantern.evaluation.request import Request
 from lantern.evaluation.rows import Row, RowIdentity, read_summary
-from lantern.evaluation.run_folder import RunFolder
+from lantern.evaluation.run_folder import EvaluationFolder
 from lantern.models.checkpoints import local_hashes
 from lantern.models.hub import commit_of
 from lantern.pipeline import Pipeline, check_skip, pipelines
@@ -39,7 +39,7 @@ def run_setting(
     again. Returns the rows, none from a shard."""
     config = OmegaConf.to_container(cfg, resolve=True)
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
-    request, run = request_of(cfg), RunFolder(folder, sweep)
+    request, run = request_of(cfg), EvaluationFolder(folder, sweep)
     parts = _parts(cfg, name)
     hashes = _input_hashes(config, parts["model"], request.prompts)
     asked = identity.request_hash(config, hashes)

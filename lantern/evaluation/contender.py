@@ -16,7 +16,7 @@ from lantern.evaluation.progress import EvaluationBar, Kind
 from lantern.evaluation.records import RECORDS, Name, lines_of, name_of, read_records, timings_before, unpack
 from lantern.evaluation.request import Request
 from lantern.evaluation.rows import Row, RowIdentity, append_rows, is_baseline, run_name, setting_id
-from lantern.evaluation.run_folder import RunFolder
+from lantern.evaluation.run_folder import EvaluationFolder
 from lantern.identity import decoding_hashes, image_key
 from lantern.pipeline import Pipeline
 from lantern.runtime.cores import CpuContention
@@ -46,7 +46,7 @@ class Contender:
     Equal keys of a part mean equal tokens. Images of plain decoding are shared by the points of a sweep."""
 
     def __init__(
-        self, pipeline: Pipeline, method: Pipeline, request: Request, run: RunFolder, identity: RowIdentity,
+        self, pipeline: Pipeline, method: Pipeline, request: Request, run: EvaluationFolder, identity: RowIdentity,
         bar: EvaluationBar | None = None,
     ) -> None:  # fmt: skip
         """method: the pipeline that is evaluated, on either side."""

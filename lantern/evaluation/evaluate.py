@@ -11,7 +11,7 @@ from lantern.evaluation.contender import Contender, Made, images_of, retime, tim
 from lantern.evaluation.progress import EvaluationBar
 from lantern.evaluation.request import Request
 from lantern.evaluation.rows import WARNING_BREAK, Row, RowIdentity, fixed_part, is_baseline
-from lantern.evaluation.run_folder import RunFolder
+from lantern.evaluation.run_folder import EvaluationFolder
 from lantern.metrics.metric import LawMeasure, Metric
 from lantern.metrics.profile import Profile, RunningProfile
 from lantern.pipeline import Pipeline
@@ -35,7 +35,7 @@ class Evaluation:
     """Carries out a request. The metrics judge images, `laws` the output law of a method."""
 
     request: Request
-    run_folder: RunFolder
+    run_folder: EvaluationFolder
     identity: RowIdentity
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     laws: LawMeasure | None = None

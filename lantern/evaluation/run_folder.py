@@ -18,7 +18,7 @@ FINISHED = "finished.json"
 
 
 @dataclass(frozen=True)
-class RunFolder:
+class EvaluationFolder:
     """Where a run's rows, records and images are kept."""
 
     path: Path

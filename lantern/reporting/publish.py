@@ -12,7 +12,7 @@ from lantern.errors import writing
 from lantern.evaluation.evaluate import Measurement
 from lantern.evaluation.records import copy_missing, read_provenance
 from lantern.evaluation.rows import SUMMARY, Row, append_rows, encode, is_baseline, setting_id
-from lantern.evaluation.run_folder import RunFolder
+from lantern.evaluation.run_folder import EvaluationFolder
 from lantern.reporting.merge import (
     add_point,
     merge_points,
@@ -51,7 +51,7 @@ def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> Non
 
 
 def publish(
-    run: RunFolder, measurements: Sequence[Measurement], config: Mapping, tracker: Tracker, budget: Budget
+    run: EvaluationFolder, measurements: Sequence[Measurement], config: Mapping, tracker: Tracker, budget: Budget
 ) -> None:
     """Shows the results, then tracks them in W&B: of a single run the method and its baseline, of a point of a sweep
     its method; the sweep's baseline and table follow at its end."""
@@ -70,7 +70,7 @@ def publish(
         tell_offline([run.path])
 
 
-def show(run: RunFolder, is_measured: bool, budget: Budget) -> None:
+def show(run: EvaluationFolder, is_measured: bool, budget: Budget) -> None:
     """Lists a finished point in its sweep; draws and prints the results of a single run that measured something."""
     if run.sweep:
         add_point(run.sweep, run.path)

@@ -16,7 +16,7 @@ from support.paths import ROOT
 from lantern.errors import LanternError
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import SUMMARY, append_rows
-from lantern.evaluation.run_folder import FINISHED, RunFolder
+from lantern.evaluation.run_folder import FINISHED, EvaluationFolder
 from lantern.reporting.merge import read_profiles
 from lantern.runtime.files import alone_in, read_object, replace_text
 from lantern.tuning.auto import SavedChoice
@@ -100,7 +100,7 @@ def no_locks(*_: object) -> None:
 @pytest.mark.parametrize("content", DAMAGED)
 def test_a_damaged_file_of_a_run_is_made_again(content, tmp_path, caplog):
     """Catches a traceback at the start of a run in a folder that a full disk or an editor has damaged."""
-    run = RunFolder(tmp_path)
+    run = EvaluationFolder(tmp_path)
     run.finish("request")
     replace_text(tmp_path / SUMMARY, '{"AR": {"model": "m", "drafter": "none", "tree": "none", "acceptance": "exact"}}')
     assert run.is_finished("request")

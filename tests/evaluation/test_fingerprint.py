@@ -10,7 +10,7 @@ from support.paths import PROMPTS
 from lantern.cli.reproduce import compare_rows
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
-from lantern.evaluation.run_folder import RunFolder
+from lantern.evaluation.run_folder import EvaluationFolder
 from lantern.identity import PLAIN_DECODING, code_hash, config_fingerprint, request_hash
 from lantern.runtime import cores as disturbance
 from lantern.runtime.cores import CpuContention
@@ -88,7 +88,7 @@ READ = {"target": "a", "model.tokenizer": "b"}
 
 
 def test_a_finished_point_is_reused_for_the_same_request_only(tmp_path):
-    request, run = request_hash(CONFIG, READ), RunFolder(tmp_path)
+    request, run = request_hash(CONFIG, READ), EvaluationFolder(tmp_path)
     assert not run.is_finished(request)
     row = {"model": "m", "drafter": "none", "tree": "none", "acceptance": "exact"}
     replace_text(tmp_path / "summary.json", json.dumps({"AR": row}))
@@ -142,21 +142,21 @@ def test_shards_of_other_code_or_weights_are_refused_by_name(wrong, tmp_path):
     """Catches a merge that makes all their images again without a word, or for one more metric, which none needs."""
     run, hashes = SHARD | {"shards": 1, "device": "cuda:1"}, {"target": "t", "code": "c", "drafter": None}
     write_shard(tmp_path, "0", SHARD)
-    RunFolder(tmp_path).begin(run, hashes | {"metrics.clip_score.network.folder": "m"})
+    EvaluationFolder(tmp_path).begin(run, hashes | {"metrics.clip_score.network.folder": "m"})
     write_shard(tmp_path, "1", SHARD, **{wrong: "other"})
     with pytest.raises(LanternError, match=rf"/1 was made with other {wrong} than this run has"):
-        RunFolder(tmp_path).begin(run, hashes)
+        EvaluationFolder(tmp_path).begin(run, hashes)
 
 
 def test_shards_of_other_settings_alone_are_refused_by_the_setting(tmp_path):
     run, hashes = SHARD | {"shards": 1, "acceptance": {"lam": 3}}, {"target": "t", "code": "c"}
     write_shard(tmp_path, "0", SHARD)
     with pytest.raises(LanternError, match="/0 was made with other acceptance than"):
-        RunFolder(tmp_path).begin(run, hashes)
+        EvaluationFolder(tmp_path).begin(run, hashes)
     write_shard(tmp_path, "1", run | {"shards": 2})  # the other point of a sweep
-    RunFolder(tmp_path).begin(run, hashes)
+    EvaluationFolder(tmp_path).begin(run, hashes)
     write_shard(tmp_path, "2", run | {"seed": 7})  # not a shard
-    RunFolder(tmp_path).begin(run, hashes)
+    EvaluationFolder(tmp_path).begin(run, hashes)
 
 
 BEFORE = {"drafter": "eagle", "acceptance": "a", "tree": "t", "frechet": 5.0, "frechet_low": 4.0, "frechet_high": 5.5}

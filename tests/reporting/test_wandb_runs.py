@@ -12,7 +12,7 @@ from support.made_sweep import PROMPTS, made_sweep
 from support.offline_runs import OfflineRun, read_runs
 
 from lantern.evaluation.rows import setting_id
-from lantern.evaluation.run_folder import RunFolder
+from lantern.evaluation.run_folder import EvaluationFolder
 from lantern.identity import write_provenance
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.reporting.merge import begin_sweep
@@ -50,7 +50,7 @@ def tracked(tmp_path_factory, weights) -> dict[str, OfflineRun]:
         for number, delta in enumerate((0.01, 0.1, 0.4)):
             own = config | {"acceptance": {"_target_": "own.Rule", "delta": delta}}
             write_provenance(folder / str(number), own, {})
-        publish(RunFolder(point, folder), measured, config, tracker, BUDGET)
+        publish(EvaluationFolder(point, folder), measured, config, tracker, BUDGET)
         report_sweep(folder, "delta", tracker, BUDGET)
     runs = [*read_runs(point), *read_runs(folder)]
     return {run.run.display_name: run for run in runs} | {"folder": folder}

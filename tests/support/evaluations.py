@@ -6,7 +6,7 @@ from pathlib import Path
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.request import Request
 from lantern.evaluation.rows import RowIdentity
-from lantern.evaluation.run_folder import RunFolder
+from lantern.evaluation.run_folder import EvaluationFolder
 
 
 def evaluation(
@@ -17,4 +17,4 @@ def evaluation(
     """settings: of the request; parts: metrics, laws and bar."""
     request = Request(prompts, num_timed, num_images, batch_size, **settings)
     identity = RowIdentity(fingerprint, "plain", protocol or {})
-    return Evaluation(request, RunFolder(folder, sweep), identity, **(parts or {}))
+    return Evaluation(request, EvaluationFolder(folder, sweep), identity, **(parts or {}))
