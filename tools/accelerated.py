@@ -1,5 +1,5 @@
 """Time and memory of lantern.accelerate beside a model's own generate, on models of 12 layers of width 768 with random
-weights, which say nothing about gains: python -m tools.accelerated [family ...] [--batch 1 4] [--repeats 3]
+weights, which say nothing about gains: python -m tools.accelerated [family ...] [--batch 1 4] [--repeats 3] [--side 16]
 A line for each family and batch, each in a process of its own: seconds of both in turns, their ratio and its range,
 codes a pass, whether the greedy ids are equal, peak memory of the own call, how far the accelerated one goes above it,
 and the cache that is kept until restore. Then the same by arithmetic for a model of 7B."""
@@ -21,14 +21,14 @@ WINDOW = 15  # of conf/drafter/jacobi.yaml
 MIB = 2**20
 
 
-def prepared(name: str, batch: int):
-    """The model and the arguments of a greedy call for `batch` prompts."""
+def prepared(name: str, batch: int, side: int):
+    """The model and the arguments of a greedy call for `batch` prompts. side: of an image, in codes."""
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
     import support.as_a_command  # noqa: F401
     import torch
     from support import families, generate_calls, larger_families
 
-    larger_families.write_larger()
+    larger_families.write_larger(side)
     generate_calls.SIDE = families.SIDE
     with TemporaryDirectory() as folder:
         model = generate_calls.make(name, Path(folder))
@@ -45,12 +45,12 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
 
 
-def row(name: str, batch: int, repeats: int) -> dict:
+def row(name: str, batch: int, repeats: int, side: int) -> dict:
     import torch
 
     import lantern
 
-    model, given = prepared(name, batch)
+    model, given = prepared(name, batch, side)
     found, peaks = {"own": [], "drafted": []}, [peak_mib()]
     for _ in range(repeats + 1):  # the first warms up
         start = perf_counter()
@@ -67,7 +67,7 @@ def row(name: str, batch: int, repeats: int) -> dict:
         equal, steps = torch.equal(own, made), accelerated.statistics.tokens_per_step
     ratios = [a / b for a, b in zip(found["drafted"][1:], found["own"][1:], strict=True)]
     return {
-        "family": name, "batch": batch, "equal": equal, "tokens_per_step": round(steps, 2),
+        "family": name, "batch": batch, "side": side, "equal": equal, "tokens_per_step": round(steps, 2),
         "drafted_over_own": [round(median(ratios), 3), round(min(ratios), 3), round(max(ratios), 3)],
         "own_s": round(median(found["own"][1:]), 3), "own_peak_mib": round(peaks[1] - peaks[0], 1),
         "above_own_peak_mib": round(peaks[2] - peaks[1], 1),
@@ -91,14 +91,16 @@ def main() -> None:
     parser.add_argument("families", nargs="*", default=FAMILIES)
     parser.add_argument("--batch", nargs="*", type=int, default=[1, 4])
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--side", type=int, default=16, help="of an image, in codes")
     parser.add_argument("--here", action="store_true", help="in this process, the first of each")
     asked = parser.parse_args()
     if asked.here:
-        print(json.dumps(row(asked.families[0], asked.batch[0], asked.repeats)), flush=True)
+        print(json.dumps(row(asked.families[0], asked.batch[0], asked.repeats, asked.side)), flush=True)
         return
     for name in asked.families:
         for batch in asked.batch:
-            given = [name, "--batch", str(batch), "--repeats", str(asked.repeats), "--here"]
+            given = [name, "--batch", str(batch), "--repeats", str(asked.repeats)]
+            given += ["--side", str(asked.side), "--here"]
             subprocess.run([sys.executable, "-m", "tools.accelerated", *given], cwd=ROOT, check=True)
     for batch in asked.batch:
         print(json.dumps(estimate(batch, **JANUS_7B)))

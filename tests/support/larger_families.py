@@ -22,10 +22,11 @@ def grown(config: dict, within: str = "") -> dict:
     return made
 
 
-def write_larger() -> None:
-    """Makes the tiny sizes of all families those of 12 layers of width 768, and their images 8 x 8 codes."""
+def write_larger(side: int) -> None:
+    """Makes the tiny sizes of all families those of 12 layers of width 768, and their images side x side codes."""
+    SIZES.update({("image_size", 8): 2 * side, ("num_image_tokens", 16): side * side})
     for geometry in (families.JANUS, families.EMU3, families.CHAMELEON, families.GLM_IMAGE, families.SIMPLEAR):
         sizes = grown(geometry)
         geometry.clear()
         geometry.update(sizes)
-    families.SIDE = 8
+    families.SIDE = side
