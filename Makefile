@@ -3,7 +3,6 @@ PYTHON ?= python3.11
 PY := .venv/bin/python
 RUN ?= runs/demo
 FAULTS ?= 200
-SIZE ?= small
 WEIGHTS_RUN ?= runs/weights
 WORLD_RUN ?= runs/world
 PORT ?= 8123
@@ -28,8 +27,13 @@ env: .venv/.installed  ## install the pinned environment into .venv
 	$(PY) -m lantern.cli.torchvision_operators
 	@touch $@
 
-demo: env  ## distil a drafter, sweep LANTERN's delta beside lossless decoding, into RUN; SIZE=large for a longer one
-	$(PY) -m lantern.cli.demo demo.size=$(SIZE) hydra.run.dir=$(RUN)
+demo: env  ## distil a drafter for a minute, sweep LANTERN's delta beside lossless decoding, into RUN; goes on where it was stopped
+	$(PY) train.py model=llamagen rendered.num_train=256 trainer.max_time=00:00:01:00 hydra.run.dir=$(RUN)/train
+	$(PY) evaluate.py +sweep=demo trained_drafter=$(RUN)/train/drafter hydra.sweep.dir=$(RUN)/sweep
+	@echo "Look at $(RUN)/sweep: report.html (with the acceptance map), pareto.png, grid.png, results.csv. Next:"
+	@echo "  python evaluate.py +method=refined_jacobi speed.num_prompts=8    # the lossless row with narrower bounds"
+	@echo "  make look    # your prompt, decoded by two methods side by side in a local page"
+	@echo "  python evaluate.py +sweep=field    # every method in one table"
 
 look: env  ## watch two methods decode your prompt, in a local page at PORT
 	$(PY) -m lantern port=$(PORT)
@@ -72,7 +76,7 @@ test-versions:  ## the essentials beside the lowest versions that pyproject.toml
 	uv pip install --quiet --python .venv-versions --resolution $(RESOLUTION) -e '.[dev,optuna]'
 	.venv-versions/bin/python -m pytest -q -n auto --dist loadfile -m "not full" $(ESSENTIALS)
 
-gpu: $(GPU_STAMP)  ## on a machine with a GPU: tests, agreement, benchmarks and the field, into GPU_RUN; GPU_STEPS=tests,embedded for some
+gpu: $(GPU_STAMP)  ## on a machine with a GPU: tests, benchmarks and the field, into GPU_RUN; GPU_STEPS=tests,embedded for some
 	.venv-gpu/bin/python -m tools.gpu $(GPU_RUN) $(GPU_STEPS)
 
 # GPU_INDEX names an index of torch for another CUDA than that of PyPI's build. All else comes from the index that pip is set to, with

@@ -28,7 +28,9 @@ def main(arguments: Sequence[str]) -> None:
     from lantern.live.server import LiveServer
 
     prepare_process()
-    given = dict(_pair(argument) for argument in arguments)
+    if wrong := [argument for argument in arguments if "=" not in argument]:
+        raise LanternError(f"{wrong[0]!r} is not of the form setting=value; see python -m lantern --help")
+    given = dict(argument.split("=", 1) for argument in arguments)
     port, model, opens = given.pop("port", "8123"), given.pop("model", "llamagen"), given.pop("open", "true")
     if chosen := [f"{name}={value}" for name, value in given.items() if name.lstrip("+") in CHOSEN_IN_THE_PAGE]:
         raise LanternError(f"{', '.join(chosen)} is chosen in the page; leave it out")
@@ -38,21 +40,10 @@ def main(arguments: Sequence[str]) -> None:
         print(f"loading {model} …", flush=True)
         server.load(model, [f"{name}={value}" for name, value in given.items()])
         print(f"{server.url}  (Ctrl-C ends it)", flush=True)
-        if opens == "true" and _has_display():
+        has_display = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        if opens == "true" and has_display:  # else the browser would be one in this terminal
             webbrowser.open(server.url)
         server.serve_forever()
-
-
-def _pair(argument: str) -> tuple[str, str]:
-    name, is_given, value = argument.partition("=")
-    if not is_given:
-        raise LanternError(f"{argument!r} is not of the form setting=value; see python -m lantern --help")
-    return name, value
-
-
-def _has_display() -> bool:
-    """Where Linux has none, the browser would be one in this terminal."""
-    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 if __name__ == "__main__":

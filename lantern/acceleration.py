@@ -2,12 +2,13 @@
 decodes images in fewer passes. The law stays the model's, and in greedy decoding the tokens do."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from threading import RLock
 from time import perf_counter
 from typing import Any
 
@@ -16,16 +17,22 @@ from torch import Tensor, nn
 from transformers import JanusForConditionalGeneration, PreTrainedModel
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from lantern.api import compose, load
+from lantern.api import PARTS, compose, errors_told, overrides_of
+from lantern.cli.composing import built
 from lantern.drafters.jacobi.jacobi import Jacobi, cut_chain
-from lantern.errors import LanternError, first_line
-from lantern.models.hf.called_target import CalledTarget
-from lantern.models.hf.generate_calls import ImageCall, Layout, NotCoveredError, read_call, read_janus
+from lantern.errors import FirstWarning, LanternError, first_line
+from lantern.models.hf.called_target import CalledTarget, NotCoveredError
+from lantern.models.hf.generate_calls import ImageCall, read_call, read_janus
 from lantern.models.hf.pretrained import IMAGE_INPUTS, model_hash, sharing_weights
+from lantern.pipeline import bind_missing, pipelines
+from lantern.sampling import Sampling
 from lantern.types import Drafter, DraftTree, Forward, Generation, Proposals, Verdict
 
+ADAPTERS = ("disable_adapters", "active_adapters", "scaling")  # of a layer of peft
+REPLACED = {"forward", "prepare_inputs_for_generation"}  # methods, by whom the model is compiled or prompted
 OTHER_LOOPS = ("streamer", "assistant_model", "synced_gpus", "custom_generate")  # arguments of generate
-WARM, PLAIN, WINDOWS = 2, 4, 16  # rounds of a call: not timed, timed without a window, timed with one
+WARM, PLAIN, WINDOWS = 2, 4, 16  # rounds of a call: not timed, timed without a window, timed with one at most
+LOST = 0.02  # of the time of plain decoding: what a trial may cost
 SHORT = 128  # tokens of an image for which a trial takes too long
 log = logging.getLogger(__name__)
 
@@ -34,8 +41,8 @@ class WhileItPays:
     """Implements lantern.types.Drafter: a window, as long as it commits more tokens a second than plain decoding. Each
     call first times rounds without and with one. Tokens are the same either way, since one draw is allowed a place."""
 
-    def __init__(self, window: Jacobi) -> None:
-        self._window = window
+    def __init__(self, window: Jacobi, num_tokens: int) -> None:
+        self._window, self._num_tokens = window, num_tokens  # of an image
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._window, name)
@@ -44,75 +51,91 @@ class WhileItPays:
         self._window.allocate(batch_size)
         self._starts: list[float] = []  # of rounds
         self._committed: list[int] = []  # tokens of all images
-        self._pays = True
+        self.left_out: int | None = None  # from this round on
 
     def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         done = len(self._starts)
         if done <= WARM + PLAIN + WINDOWS:
             self._starts.append(perf_counter())
-        if done == WARM + PLAIN + WINDOWS:
-            self._pays = self._is_faster()
-        if done < WARM + PLAIN or not self._pays:
+            if done > WARM + PLAIN and self.left_out is None:
+                self._judge(done)
+        if done < WARM + PLAIN or self.left_out is not None:
             return cut_chain(tokens_left, roots[:, None])
         return self._window.draft(roots, tokens_left, proposals)
 
-    def _is_faster(self) -> bool:
+    def _judge(self, done: int) -> None:
+        """Leaves the window out where the next round would take what is lost above LOST, and where all have lost."""
         times = [after - before for before, after in pairwise(self._starts)]
         plain, windows = slice(WARM, WARM + PLAIN), slice(WARM + PLAIN, None)
         tokens, alone = (sum(self._committed[part]) / len(self._committed[part]) for part in (windows, plain))
-        return tokens / median(times[windows]) > alone / median(times[plain])
+        longer, more, count = median(times[windows]) / median(times[plain]), tokens / alone, done - WARM - PLAIN
+        most = 0 if count == WINDOWS else LOST * self._num_tokens * count / (count + 1)
+        if count * (longer - more) > most:  # in rounds of plain decoding
+            self.left_out = done
+            self.reason = f"a pass takes {longer:.1f} times as long with one and commits {more:.1f} times as many codes"
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         self._committed.append(sum(verdict.counts) + len(verdict.counts))
-        if self._pays:
+        if self.left_out is None:
             self._window.observe(tree, forward, probs, verdict)
 
 
-class Accelerated:
-    """Takes the place of a model's generate. statistics: of the last call, None if the model's own carried it out."""
+class Accelerated(AbstractContextManager["Accelerated"]):
+    """From now on model.generate, called for images as its documentation calls it, drafts by a lossless method and
+    returns what it returned before. Calls that are not covered go to the model's own generate, with a line that says
+    why. As a context, restore() ends it. statistics: of the last call, None if the model's own carried it out."""
 
-    def __init__(self, model: Any, method: str, drafter: str | Path | Drafter | None) -> None:
-        self.model, self.own = model, model.generate
+    def __init__(
+        self, model: PreTrainedModel, processor: object = None, method: str = "jacobi",
+        drafter: str | Path | Drafter | None = None,
+    ) -> None:  # fmt: skip
+        """model: of transformers, or a pipeline of diffusers with one in it; processor: not needed, all is read from
+        the call; method: of conf/method; drafter: its folder or Hub id, for methods that have one. Raises LanternError
+        for what is no such model or method; a drafter of another model is refused by the first call."""
+        restore(model)
+        self.model = model_of(model)
         self.statistics: Generation | None = None
-        self._parts: dict[str, Any] = {"method": method}
-        if isinstance(drafter, str | Path):
-            self._parts["settings"] = {"drafter.checkpoint": str(drafter)}
-        elif drafter is not None:
-            self._parts["drafter"] = drafter
-        self._told: set[str] = set()
-        self._weights: object = None  # those that the target was made of
-        self._layout: Layout
+        given = {"drafter.checkpoint": str(drafter)} if isinstance(drafter, str | Path) else {}
+        self._config = compose([f"+method={method}", *overrides_of(given)])  # most of a second, so before any call
+        self._parts: dict[str, Any] = {} if given or drafter is None else {"drafter": drafter}
+        self._looking: set[object] = set()  # kinds of logits processors that turned out to look at codes
+        self._tell, self._warn = cache(log.warning), FirstWarning(log)
+        self._lock = RLock()  # one call at a time: they share a cache
+        self._last: Any = (None, None)  # what the last Pipeline was made for, and it
+        self.own, self.model.generate = self.model.generate, self
 
     def __call__(self, *args: Any, generator: torch.Generator | None = None, **given: Any) -> object:
         """As the model's own, in its own types. generator: draws the seeds, in place of torch's global one."""
         self.statistics, state = None, torch.get_rng_state()
+        is_usual = torch.get_default_device().type == "cpu"
         try:
-            return self._drafted(args, given, generator)
+            with self._lock, nullcontext() if is_usual else torch.device("cpu"):
+                return self._drafted(args, given, generator)
         except NotCoveredError as reason:
-            if str(reason) not in self._told:
-                log.warning("%s.generate is not accelerated: %s", type(self.model).__name__, reason)
-            self._told.add(str(reason))
+            self._tell("%s.generate is not accelerated: %s", type(self.model).__name__, str(reason))
         torch.set_rng_state(state)  # what was drawn before the reason was found
         with torch.random.fork_rng(enabled=generator is not None):  # the own generate takes no generator
             if generator is not None:
                 torch.manual_seed(int(torch.randint(2**63 - 1, (1,), generator=generator, device=generator.device)))
             return self.own(*args, **given)
 
-    def __deepcopy__(self, memo: dict[int, object]) -> object:
-        copied = memo[id(self.model)]  # a copy of the model is not accelerated
-        return type(self.model).generate.__get__(copied)
+    def __exit__(self, *_: object) -> None:
+        restore(self.model)
+
+    def __reduce__(self) -> tuple:  # a copy of the model, or one that was saved, is not accelerated
+        return getattr, (self.model, "generate")
 
     def _drafted(self, args: tuple, given: dict[str, Any], generator: torch.Generator | None) -> object:
-        if self.model.training or any(hasattr(part, "_hf_hook") for part in self.model.modules()):
-            raise NotCoveredError("the model is in training mode, or hooks move its weights")
+        if not is_plain(self.model):
+            raise NotCoveredError("the model is in training mode, or hooks or kinds of weights change what it does")
         if isinstance(self.model, JanusForConditionalGeneration):
             return self._decoded(read_janus(self.model, *args, **given), generator)
         if others := [name for name in OTHER_LOOPS if given.get(name) is not None]:
             raise NotCoveredError(f"{others[0]} is given")
 
         def loop(model, input_ids, logits_processor, stopping_criteria, generation_config, **kwargs):  # its own names
-            call = read_call(model, input_ids, logits_processor, stopping_criteria, generation_config, kwargs)
-            return self._decoded(call, generator)
+            of_call = logits_processor, stopping_criteria, generation_config, kwargs
+            return self._decoded(read_call(model, input_ids, *of_call, self._looking), generator)
 
         return self.own(*args, custom_generate=loop, **given)
 
@@ -127,54 +150,32 @@ class Accelerated:
         except LanternError as error:
             raise NotCoveredError(first_line(error)) from error
         made: Any = call.finish(generation.tokens)
-        self.statistics = generation
+        if left_out := getattr(pipeline.drafter, "left_out", None):
+            self._warn("The window does not pay and is left out: %s", pipeline.drafter.reason)
+        self.statistics = replace(generation, window_left_out=left_out)
         return GenerateDecoderOnlyOutput(sequences=made) if call.in_dict else made
 
     def _pipeline(self, call: ImageCall) -> Any:
         """The last Pipeline, if it fits; it takes prefixes."""
         length = max(len(ids) for prefix in call.prefixes for ids in prefix)
-        weights = [(weight.data_ptr(), weight._version) for weight in self.model.parameters()]
-        if self._weights != weights or not call.layout.equals(self._layout):
-            drafts = "settings" in self._parts or "drafter" in self._parts
-            made_of = model_hash(self.model, IMAGE_INPUTS.get(self.model.config.model_type, ())) if drafts else ""
+        made_of = model_hash(self.model, IMAGE_INPUTS.get(self.model.config.model_type, ()))
+        laid_out = [part.tolist() if isinstance(part, Tensor) else part for part in call.layout]
+        made_for = made_of, state_of(self.model), call.sampling, laid_out
+        if made_for != self._last[0]:
             target: Any = CalledTarget(sharing_weights(self.model), call.layout, length, made_of)
             if not isinstance(self.model, JanusForConditionalGeneration):
-                target.check(self._logits(call), call.prefixes[0])
-            self._weights, self._layout, self._target, self._sampling = weights, call.layout, target, None
-        if self._sampling != call.sampling:
-            settings = {f"sampling.{name}": value for name, value in call.sampling.items()}
-            parts = self._parts | {"settings": self._parts.get("settings", {}) | settings}
-            model = load(self._target, {"tf32": torch.backends.cuda.matmul.allow_tf32})  # which stays as it is
-            joined: Any = model.pipeline(**parts)
+                target.check(self.model, call.layout.codes, call.prefixes[0])
+            with errors_told(self._config):
+                parts: dict[str, Any] = {group: built(self._config[group]) for group in PARTS} | self._parts
+                tree = bind_missing(parts.pop("tree"))
+                joined: Any = pipelines(target, **parts, sampling=Sampling(**call.sampling))(tree)
             if not joined.lossless:
                 raise LanternError(f"{joined.guarantee.reason}; accelerate takes methods that keep the model's law")
-            if type(joined.drafter) is Jacobi and self._target.num_tokens >= SHORT:
-                joined = replace(joined, drafter=WhileItPays(joined.drafter))
-            self._joined, self._sampling = joined, call.sampling
-        self._joined.target.take(length)
-        return self._joined
-
-    def _logits(self, call: ImageCall) -> Tensor:
-        """[V] of the first code, by the model's own forward."""
-        ids = torch.tensor([call.prefixes[0].conditional], device=self.model.device)
-        with torch.no_grad():
-            logits = self.model(input_ids=ids).logits[0, -1]
-        return logits[call.layout.codes.to(logits.device)]
-
-
-def accelerate(
-    model: PreTrainedModel, processor: object = None, method: str = "jacobi",
-    drafter: str | Path | Drafter | None = None,
-) -> None:  # fmt: skip
-    """From now on model.generate, called for images as its documentation calls it, drafts by a lossless method and
-    returns what it returned before. Calls that are not covered go to the model's own generate, with a line that says
-    why. model: of transformers, or a pipeline of diffusers with one in it; processor: not needed, all is read from the
-    call; method: of conf/method; drafter: its folder or Hub id, for methods that have one. Raises LanternError for
-    what is no such model or method; a drafter of another model is refused by the first call."""
-    own = model_of(model)
-    restore(own)
-    compose([f"+method={method}"])  # LanternError if there is none
-    own.generate = Accelerated(own, method, drafter)
+            if type(joined.drafter) is Jacobi and target.num_tokens >= SHORT:
+                joined = replace(joined, drafter=WhileItPays(joined.drafter, target.num_tokens))
+            self._last = made_for, joined
+        self._last[1].target.take(length)
+        return self._last[1]
 
 
 def restore(model: PreTrainedModel) -> None:
@@ -184,23 +185,33 @@ def restore(model: PreTrainedModel) -> None:
         del own.generate
         if own.generate != accelerated.own:  # it was an attribute of this object
             own.generate = accelerated.own
+        accelerated._last = (None, None)
 
 
-@contextmanager
-def accelerated(
-    model: PreTrainedModel, processor: object = None, method: str = "jacobi",
-    drafter: str | Path | Drafter | None = None,
-) -> Iterator[None]:  # fmt: skip
-    """accelerate() within the context."""
-    accelerate(model, processor, method, drafter)
-    try:
-        yield
-    finally:
-        restore(model)
+accelerate = accelerated = Accelerated
 
 
 def model_of(given: object) -> Any:
     model: Any = getattr(given, "vision_language_encoder", given)  # GLM-Image's pipeline
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of peft
     if not isinstance(model, nn.Module) or not hasattr(model, "generate") or not hasattr(model, "config"):
         raise LanternError(f"{str(model)[:80]} has no generate; give a model of transformers, or a pipeline with one")
     return model
+
+
+def is_plain(model: nn.Module) -> bool:
+    """Whether modules over the same weights do what the model does. Hooks of transformers only read."""
+    parts = [*model.modules()]
+    hooks = [hook for part in parts for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())]
+    others = [hook for hook in hooks if not getattr(hook, "__module__", "").startswith("transformers.")]
+    is_replaced = REPLACED & vars(model).keys() or any(hasattr(part, "_hf_hook") for part in parts)
+    is_wrapped = any(hasattr(weight, "__tensor_flatten__") for weight in model.parameters())  # torchao's, DTensor
+    return not (model.training or others or is_replaced or is_wrapped)
+
+
+def state_of(model: nn.Module) -> list:
+    """What differs when weights have changed in place, `.data` left out, and when other adapters of peft are active."""
+    adapted = [part for part in model.modules() if hasattr(part, "base_layer")]
+    active = [[str(getattr(one, name, "")) for name in ADAPTERS] for one in adapted]
+    return [active, [(weight.data_ptr(), weight.is_inference() or weight._version) for weight in model.parameters()]]

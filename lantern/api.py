@@ -21,11 +21,12 @@ from lantern.cli.error_messages import sentence, user_error
 from lantern.cli.settings import check_settings, group_of, key_of
 from lantern.data.prompts import Batch, load_prompts
 from lantern.errors import LanternError, check_batch_size, check_whole, explaining
-from lantern.evaluation.contender import decode_images
+from lantern.evaluation.sides import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, bind_missing, check_skip, pipelines
 from lantern.runtime.hardware import allow_tf32
-from lantern.runtime.home import CONFIG_FOLDER, as_typed, override
+from lantern.runtime.home import CONFIG_FOLDER
+from lantern.runtime.overrides import as_typed, override
 from lantern.streaming import Progress, stream
 from lantern.tuning.auto import AutoTree, resolve_tree
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification, reader_of
@@ -80,7 +81,7 @@ class Model:
         config = compose(self.overrides, own)
         check_settings(config)
         allow_tf32(config.tf32)
-        with _in_one_sentence(config.model):
+        with errors_told(config.model):
             if _is_target(loaded):
                 self.target: Target = loaded
             else:
@@ -119,7 +120,7 @@ class Model:
         presets = [] if method is None else [f"+method={method}"]
         config = self._config([*presets, *(f"{group}={part}" for group, part in named.items()), *settings])
         check_settings(config)
-        with _in_one_sentence(config):
+        with errors_told(config):
             parts = {group: built(config[group]) for group in (*PARTS, "sampling") if group not in objects} | objects
             parts = {group: partial(part) if isinstance(part, type) else part for group, part in parts.items()}
             shape = bind_missing(parts.pop("tree"))
@@ -220,7 +221,7 @@ def _around(config: DictConfig, loaded: "Pretrained") -> Target:
 
 
 @contextmanager
-def _in_one_sentence(config: DictConfig) -> Iterator[None]:
+def errors_told(config: DictConfig) -> Iterator[None]:
     """Raises the LanternError that Hydra wraps, or the one that a command would end with."""
     try:
         yield

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lantern.identity import VERSIONED, bytes_hash, code_hash, digest, file_hash_of, module_hash, tensor_hash
+from lantern.identity import PACKAGE, VERSIONED, bytes_hash, code_hash, digest, file_hash_of, module_hash, tensor_hash
 from lantern.runtime.files import read_object
 from lantern.sampling import Sampling
 from lantern.types import Drafter, TreeLabel
@@ -275,8 +275,10 @@ def _read(foreign: Mapping[str, object]) -> tuple[list[Record], str]:
                 ]
             except NoDescriptionError as error:
                 return [], f"{error}, which no certificate can hold"
-            if held["code"] != code_hash() or held["torch"] != torch.__version__:
-                reason = f"{file.name} was made with another Lantern or torch"
+            if held["code"] != code_hash():
+                reason = f"{file.name} was made with other code of Lantern than that in {PACKAGE}"
+            elif held["torch"] != torch.__version__:
+                reason = f"{file.name} was made with torch {held['torch']}, this is {torch.__version__}"
             elif changed:
                 reason = f"{file.name} is of other {'code' if 'code' in changed else f'settings ({changed[0]})'}"
             else:

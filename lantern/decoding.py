@@ -74,7 +74,7 @@ def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int],
     latency = perf_counter() - started
     tokens, steps = zip(*(batch.done[image] for image in range(len(prompts))), strict=True)
     work = drafter.forwards - forwards, drafter.forward_s - forward_s, verification.head_s - head_s
-    return Generation(torch.stack(tokens), batch.rounds, torch.tensor(steps), latency, *work)
+    return Generation(torch.stack(tokens), batch.rounds, torch.tensor(steps), latency, *work, batch.unread)
 
 
 def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> None:
@@ -141,6 +141,7 @@ class _Batch:
         self.images = [-1] * size
         self.steps = [0] * size
         self.rounds: list[Round] = []
+        self.unread = 0  # tokens behind ends
         self.done: dict[int, tuple[Tensor, int]] = {}
 
     def __len__(self) -> int:
@@ -214,11 +215,13 @@ class _Batch:
 
     def _finish(self) -> bool:
         """Moves complete images to `done` and frees their rows; returns whether there were any."""
-        before = len(self.done)
+        before, ends = len(self.done), getattr(self.target, "ends", None)  # tokens that complete an image
         for row, count in enumerate(self.counts):
-            if count >= self.target.num_tokens and self.images[row] >= 0:
+            has_ended = ends is not None and bool(torch.isin(self.tokens[row, :count], ends).any())
+            if (count >= self.target.num_tokens or has_ended) and self.images[row] >= 0:
                 self.done[self.images[row]] = (self.tokens[row, : self.target.num_tokens].clone(), self.steps[row])
                 self.images[row] = -1
+                self.unread += max(0, self.target.num_tokens - count)
         return len(self.done) > before
 
     def shrink(self) -> None:

@@ -64,7 +64,7 @@ class DraftTree:
         if self.topology:
             return self.topology.ancestors.expand(len(self.tokens), -1, -1)
         n = self.tokens.shape[1]
-        reach = torch.zeros(len(self.parents), n, n, device=self.parents.device)
+        reach = torch.zeros(len(self.parents), n, n, dtype=torch.float32, device=self.parents.device)
         reach.scatter_(2, self.parents.clamp(min=0)[..., None], (self.parents >= 0).float()[..., None])
         reach += torch.eye(n, device=reach.device)
         for _ in range(max(1, (n - 1).bit_length())):  # squaring doubles the path length that is covered

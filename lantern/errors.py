@@ -47,11 +47,6 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, float) or is_whole(value)
 
 
-def no_value(setting: str) -> str:
-    """The sentence for a setting that must be given and is not."""
-    return f"{setting} has no value; give {setting}=…"
-
-
 def first_line(error: BaseException) -> str:
     """Of what an error says, without a full stop; its kind where it says nothing."""
     lines = filter(None, map(str.strip, str(error).splitlines()))

@@ -1,7 +1,6 @@
 """The figures of result rows: an entry for each number. Rows, tables, plots, pages and the glossary are made from it:
 a new figure is an entry here and the code that measures it."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -164,11 +163,6 @@ def figure_of(key: str) -> Figure:
 def figures(**wanted: object) -> list[Figure]:
     """Those with these values, such as kept=True, in their order."""
     return [one for one in FIGURES.values() if all(getattr(one, name) == value for name, value in wanted.items())]
-
-
-def keys_of(found: Iterable[Figure]) -> tuple[str, ...]:
-    """The keys of figures and of their bounds."""
-    return tuple(key for figure in found for key in figure.keys)
 
 
 def glossary() -> str:

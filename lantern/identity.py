@@ -1,16 +1,11 @@
-"""Every id and hash of the project, twelve hex digits of a SHA-256: of files, programs, settings, runs and images.
-write_provenance keeps them beside a result."""
+"""Every id and hash of the project, twelve hex digits of a SHA-256: of files, programs, settings, runs and images."""
 
 import ast
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
-import platform
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,27 +13,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lantern.runtime.files import is_file, replace_text
+from lantern.runtime.files import is_file
 from lantern.runtime.hardware import device_name
-from lantern.runtime.home import leaves
+from lantern.runtime.overrides import leaves
+from lantern.runtime.provenance import PACKAGES, git_state, machine
 from lantern.types import Target, reader_of
 from lantern.version import __version__
 
 DIGITS = 12  # older files hold 10 or 16 digits, of the same hashes
 BLOCK = 1 << 20  # bytes of a file read at once
 SAMPLED = 4096
-INT8 = "-int8"  # behind the hash of a target's files: with its weights rounded it is another target
-PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "transformers", "datasets", "torch-fidelity", "wandb")
 VERSIONED = {name.removesuffix("-core").replace("-", "_") for name in PACKAGES} | sys.stdlib_module_names
-PROVENANCE = "provenance.json"
 PACKAGE = Path(__file__).resolve().parent
-MEASURED = (".", "../conf", "../data/weights")  # from PACKAGE: what a result depends on, and no page that shows it
 INSTALLED = {"site-packages", "dist-packages"}  # folders of packages that are not the user's own work
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PLAIN_DECODING = ("model", "sampling", "dtype", "device", "compile", "tf32")  # what plain decoding is built from
 READING = ("acceptance", "verification", "tree", "sampling")  # parts of one's own whose settings may name files
 DECODING = (*PLAIN_DECODING, "drafter", "tree", "acceptance", "verification")
-MAKING = (*DECODING, "prompts", "split", "seed", "batch_size")  # what determines images and their records
 NOT_IN_FINGERPRINT = (  # changes no figure
     "paths", "tracking", "sweep", "budget", "shards", "shard", "published", "reproduce",
     "optimized_metric",
@@ -219,12 +210,8 @@ def request_hash(config: Mapping[str, object], hashes: Mapping[str, str | None])
 def choice_key(config: Mapping[str, object], hashes: Mapping[str, str | None], batch_size: int) -> str:
     """Of what decides the shape that tree=auto finds for so many images at once: neither sizes nor metrics, but the
     machine that it was timed on."""
-    return image_key(config_fingerprint(config), without_metrics(hashes), batch_size, machine(config))
-
-
-def without_metrics(hashes: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The hashes of all that decoding reads."""
-    return {name: value for name, value in hashes.items() if not name.startswith("metrics.")}
+    read = {name: value for name, value in hashes.items() if not name.startswith("metrics.")}
+    return image_key(config_fingerprint(config), read, batch_size, machine(config))
 
 
 def without_device_index(config: Any) -> Any:
@@ -267,47 +254,3 @@ def protocol(target: Target, prompts: Sequence[str], config: Mapping[str, Any]) 
         "revision": git_state()["revision"],
         "torch": torch.__version__,
     }
-
-
-def write_provenance(folder: str | Path, config: dict, hashes: Mapping[str, str | None]) -> Path:
-    """Writes provenance.json, atomically: command, configuration, versions, device, and the hashes of data and weights
-    by name."""
-    path = Path(folder) / PROVENANCE
-    record = {
-        "argv": sys.argv,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "git": git_state(),
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
-        **machine(config),
-        "hashes": hashes,
-        "config": config,
-    }
-    replace_text(path, json.dumps(record, indent=2, default=str) + "\n")
-    return path
-
-
-def git_state() -> dict[str, object]:
-    """The git revision of this code, and whether code, settings or weights differ from it; None for both outside a git
-    checkout."""
-    git = ["git", "-C", str(PACKAGE)]
-    quiet = {"capture_output": True, "text": True, "timeout": 10, "check": True}
-    try:
-        revision = subprocess.run([*git, "rev-parse", "HEAD"], **quiet).stdout.strip()
-        return {
-            "revision": revision,
-            "dirty": bool(subprocess.run([*git, "status", "--porcelain", "--", *MEASURED], **quiet).stdout),
-        }
-    except (OSError, subprocess.SubprocessError):
-        return {"revision": None, "dirty": None}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def machine(config: Mapping[str, object]) -> dict[str, object]:
-    """The properties of this machine on which this configuration's times depend."""
-    return {"device": device_name(str(config.get("device", "auto"))), "threads": torch.get_num_threads()}

@@ -94,7 +94,7 @@ class RowCache:
     def __init__(self, batch_size: int, width: int, depth: int, device: torch.device | str) -> None:
         """width V of a row; depth: of the deepest node that is read."""
         self.depth, self.window = depth, depth + 1 + AHEAD
-        self.rows = torch.zeros(batch_size, 0, width, device=device)  # [B, window, V] once it is read
+        self.rows = torch.zeros(batch_size, 0, width, dtype=torch.float32, device=device)  # [B, window, V] once read
         self.used = torch.full((batch_size,), self.window, device=device)  # [B] rows already consumed, or more
         self.left = [0] * batch_size  # on the host: unused rows, the last ones
         # off the CPU launches cost more than what they compute: images that will soon have too few are filled as well
@@ -236,4 +236,4 @@ class GreedyNoise(Noise):
         super().__init__(batch_size, 1, *others)  # one number a position is enough: it broadcasts over codes
 
     def _make_picks(self, images: Tensor, ahead: Tensor) -> Tensor:
-        return torch.ones(*ahead.shape, 1, device=ahead.device)
+        return torch.ones(*ahead.shape, 1, dtype=torch.float32, device=ahead.device)

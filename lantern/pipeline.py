@@ -13,7 +13,6 @@ from lantern.continuous.gaussian_shared import GaussianShared
 from lantern.decoding import DecodingSetup, Step, first_rounds, generate, steps
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError, unknown_setting
-from lantern.identity import INT8
 from lantern.sampling import Sampling
 from lantern.types import (
     AcceptanceRule,
@@ -73,11 +72,7 @@ class Pipeline(DecodingSetup):
     @cached_property
     def guarantee(self) -> Guarantee:
         """Combinations of Lantern's own parts are lossless if its tests cover them, other combinations if certificates
-        say so. The reference is the target as loaded, even with rounded weights."""
-        found, is_rounded = self._guarantee(), self.target.weights_hash.endswith(INT8)
-        return found._replace(reason=f"{found.reason}; the target has weights in int8") if is_rounded else found
-
-    def _guarantee(self) -> Guarantee:
+        say so."""
         rule, verification, drafter = self.rule, self.verification, self.drafter
         if not rule.lossless:
             settings = ", ".join(f"acceptance.{name}={value}" for name, value in rule.parameters.items())

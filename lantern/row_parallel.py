@@ -41,16 +41,6 @@ class Read(NamedTuple):
     is_known: bool  # committed, at its own position: the rows below attend to it
 
 
-class Pass(NamedTuple):
-    """The next pass over B images: M tokens each, A picks each, padded with position L."""
-
-    tokens: Tensor  # [B, M]
-    positions: Tensor  # [B, M]
-    mask: Tensor  # [B, M, L + 1] positions that each token attends to
-    sources: Tensor  # [B, A] the token whose law each pick is drawn from
-    goals: Tensor  # [B, A] the position that each pick is for
-
-
 class Image:
     """The state of one image: its committed tokens, the guesses behind them in each row, and the next pass."""
 
@@ -128,8 +118,10 @@ class Image:
         return sum(self.done) - before
 
 
-def next_pass(images: Sequence[Image]) -> Pass:
-    """Plans and pads the next pass of a batch of images."""
+def next_pass(images: Sequence[Image]) -> tuple[Tensor, ...]:
+    """Plans the next pass over B images, of M tokens and A picks each, padded with position L -> tokens [B, M], their
+    positions [B, M], the mask [B, M, L + 1] of positions that each attends to, and of each pick [B, A] the token whose
+    law it is drawn from, and its position [B, A]."""
     for image in images:
         image.plan()
     end = len(images[0].tokens)  # the position of padding
@@ -142,7 +134,7 @@ def next_pass(images: Sequence[Image]) -> Pass:
     for part, image in zip(mask, images, strict=True):
         part[: len(image.reads)] = image.mask()
     (tokens, positions), (sources, goals) = (torch.tensor(pairs).unbind(-1) for pairs in (reads, picks))
-    return Pass(tokens, positions, torch.from_numpy(mask), sources, goals)
+    return tokens, positions, torch.from_numpy(mask), sources, goals
 
 
 class RowParallel:
@@ -209,7 +201,9 @@ class RowParallel:
         def pick(laws: Tensor, positions: Tensor) -> list[list[int]]:
             return gumbel_argmax(laws, noise.weights(Purpose.PICK, positions)).tolist()  # the picks of plain decoding
 
-        first = pick(_first_law(target, sampling, prompts, everyone), torch.zeros_like(everyone)[:, None])
+        law = sharing_cores(lambda: sampling.law(target.prefill(prompts, everyone).logits))()
+        check_probabilities(law, target)
+        first = pick(law, torch.zeros_like(everyone)[:, None])
         images = [Image(target.grid, self.window, self.length, token) for (token,) in first]
         alive = [number for number, image in enumerate(images) if not image.is_complete]
         while alive:
@@ -223,13 +217,6 @@ class RowParallel:
                 for part in (target, noise):
                     part.keep(torch.tensor(left, dtype=torch.long, device=device))
         return images
-
-
-@sharing_cores
-def _first_law(target: AnyOrderTarget, sampling: Sampling, prompts: Sequence[str], rows: Tensor) -> Tensor:
-    law = sampling.law(target.prefill(prompts, rows).logits)
-    check_probabilities(law, target)
-    return law
 
 
 @sharing_cores

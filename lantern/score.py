@@ -2,38 +2,38 @@
 
 from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lantern.cli.error_messages import in_one_sentence, without_hints
-from lantern.cli.settings import check_added, register_help
+from lantern.cli.error_messages import command
 from lantern.errors import LanternError, is_whole
 from lantern.runtime.files import alone_in, replace_text
-from lantern.runtime.home import CONFIG_FOLDER
+
+if TYPE_CHECKING:
+    from lantern.data.image_sets import Images
+    from lantern.metrics.metric import Metric
 
 RESULTS = "results.json"
 REFERENCES = "lantern.metrics.fidelity.StoredReferences"
-register_help()
 
 
-@without_hints
-@hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="score")
-@in_one_sentence
+@command("score")
 def score(cfg: DictConfig) -> None:
     """Prints the figures and writes them to results.json in the run folder; with layout=… writes the images there."""
-    run = HydraConfig.get()
-    folder = Path(run.runtime.output_dir)
-    check_added(cfg, run.overrides.task, run.runtime.choices, "score")
+    folder = Path(HydraConfig.get().runtime.output_dir)
     if cfg.size is not None and (not is_whole(cfg.size) or cfg.size < 1):
         raise LanternError(f"size={cfg.size} is no number of pixels; give one, or null to leave images as they are")
     from lantern.data.image_sets import open_images, write_layout
+    from lantern.data.prompts import prompt_records
     from lantern.evaluation.rows import encode  # imports torch
 
     images = open_images(cfg.images, cfg.size)
-    prompts = _prompts(cfg, len(images))
+    given = OmegaConf.to_container(cfg.prompts) if OmegaConf.is_list(cfg.prompts) else cfg.prompts
+    folder_of_lists = Path(cfg.paths.root) / "data" / "prompts"
+    prompts = [{"prompt": ""}] if given is None else prompt_records(given, folder_of_lists)
     numbers = prompt_numbers(len(images), len(prompts), cfg.images_per_prompt)
     unpaired = without_partner(images, len(prompts))
     if bool(cfg.layout) != bool(cfg.to):
@@ -77,21 +77,18 @@ def without_partner(images: Sized, num_prompts: int) -> list[str]:
     ]
 
 
-def figures(images: object, prompts: Sequence[str], metrics: Mapping[str, object]) -> dict[str, object]:
+def figures(images: "Images", prompts: Sequence[str], metrics: "Mapping[str, Metric]") -> dict[str, object]:
     """The values of all metrics with their protocols and warnings."""
-    judges = list(metrics.values())
-    for metric in judges:
+    from lantern.metrics.metric import scored
+
+    for metric in metrics.values():
         metric.prepare(prompts)
-    values: dict[str, object] = {"num_images": len(images)}
-    for metric in judges:
-        values |= metric(images, prompts)
-    if len(values) == 1:
+    values, protocols, warnings = scored(metrics.values(), images, prompts)
+    if not values:
         raise LanternError(
             f"metrics=[{', '.join(metrics)}] compares two methods; give metrics of one, such as fidelity"
         )
-    for metric in judges:
-        values |= metric.protocol(prompts)
-    return values | {"warnings": [warning for metric in judges for warning in metric.warnings(prompts)]}
+    return {"num_images": len(images), **values, **protocols, "warnings": warnings}
 
 
 def table(found: Mapping[str, object]) -> str:
@@ -104,16 +101,7 @@ def table(found: Mapping[str, object]) -> str:
     return "\n".join([*lines, *(f"warning: {text}" for text in found["warnings"])])
 
 
-def _prompts(cfg: DictConfig, count: int) -> list[dict]:
-    from lantern.data.prompts import prompt_records
-
-    if cfg.prompts is None:
-        return [{"prompt": ""}]
-    prompts = OmegaConf.to_container(cfg.prompts) if OmegaConf.is_list(cfg.prompts) else cfg.prompts
-    return prompt_records(prompts, Path(cfg.paths.root) / "data" / "prompts")
-
-
-def _metrics(cfg: DictConfig) -> dict[str, object]:
+def _metrics(cfg: DictConfig) -> "dict[str, Metric]":
     """Those chosen, with the references of the command in place of those in a metric's yaml."""
     chosen = {name: metric for name, metric in (cfg.get("metrics") or {}).items() if metric}
     if not chosen:

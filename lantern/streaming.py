@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lantern.decoding import Step
 from lantern.errors import LanternError
 from lantern.pipeline import Pipeline
 from lantern.types import per_step
@@ -51,19 +50,16 @@ def stream(pipeline: Pipeline, prompt: str, seed: int) -> Iterator[Progress]:
         for number, step in enumerate(steps):
             cache = getattr(pipeline.target, "cache", None)  # another object for each decoding
             seconds += step.ms / 1e3
-            yield (progress := _progress(step, number, seconds))
+            tokens = step.tokens.cpu().clone()
+            tokens[step.committed :] = torch.nan if tokens.is_floating_point() else -1
+            positions = depths = drafts = torch.zeros(0, dtype=torch.long)
+            if step.tree is not None:
+                is_draft = step.tree.parents[0].cpu() >= 0
+                depths, drafts = step.tree.depths[0].cpu()[is_draft], step.tree.tokens[0].cpu()[is_draft]
+                positions = step.committed - step.accepted - 2 + depths  # behind the root, the last token before
+            drafted = positions, depths, drafts, step.accepted
+            yield (progress := Progress(tokens, step.committed, *drafted, number, step.ms, seconds))
             if getattr(pipeline.target, "cache", None) is not cache and not progress.is_complete:
                 raise LanternError(
                     f"the model decoded something else while {prompt!r} was streamed; stream one image at a time"
                 )
-
-
-def _progress(step: Step, number: int, seconds: float) -> Progress:
-    tokens = step.tokens.cpu().clone()
-    tokens[step.committed :] = torch.nan if tokens.is_floating_point() else -1
-    positions = depths = drafts = torch.zeros(0, dtype=torch.long)
-    if step.tree is not None:
-        is_draft = step.tree.parents[0].cpu() >= 0
-        depths, drafts = step.tree.depths[0].cpu()[is_draft], step.tree.tokens[0].cpu()[is_draft]
-        positions = step.committed - step.accepted - 2 + depths  # behind the root, the last token committed before
-    return Progress(tokens, step.committed, positions, depths, drafts, step.accepted, number, step.ms, seconds)

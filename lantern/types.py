@@ -184,12 +184,10 @@ class WholeImageDrafter(Protocol):
     ) -> "Generation": ...  # as lantern.decoding.generate, whose DecodingSetup it gets
 
 
-class Expand(Protocol):
-    """The drafter's callback, which a tree policy calls once per level."""
-
-    def __call__(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
-        """tokens [B, W] of the nodes to expand, all at this depth (0: the root); parents [B, W]: their indices in the
-        order of expansion, -1 for the root's -> log q [B, W, V], up to a constant per node."""
+# A drafter's callback, which a tree policy calls once per level: tokens [B, W] of the nodes to expand, all at this
+# depth (0: the root), parents [B, W]: their indices in the order of expansion, -1 for the root's -> log q [B, W, V], up
+# to a constant per node
+Expand = Callable[[Tensor, Tensor, int], Tensor]
 
 
 class TreePolicy(Protocol):
@@ -283,15 +281,17 @@ class Generation:
     drafter_forwards: int
     drafter_s: float = 0.0  # part of latency_s spent in drafter forwards, host time as in Round
     head_s: float = 0.0  # the same of a head that verification runs
+    unread: int = 0  # tokens behind ends that were drawn early, of all images
+    window_left_out: int | None = None  # from this round on, by lantern.accelerate: it did not pay
 
     @property
     def tokens_per_step(self) -> float | None:
         """Committed image tokens per target forward, excluding the prefill and its token. None for one-token images."""
-        return per_step((self.tokens.shape[1] - 1) * len(self.tokens), int(self.steps.sum()))
+        return per_step((self.tokens.shape[1] - 1) * len(self.tokens) - self.unread, int(self.steps.sum()))
 
     def __repr__(self) -> str:
-        rate = f"{self.tokens_per_step or 0:.2f} tokens per step"
-        return f"Generation({len(self.tokens)} images, {rate}, {len(self.rounds)} rounds, {self.latency_s:.2f} s)"
+        rate = f"{self.tokens_per_step or 0:.2f} tokens per step, {len(self.rounds)} rounds"
+        return f"Generation({len(self.tokens)} images, {rate}, {self.latency_s:.2f} s)"
 
 
 def per_step(tokens: int, steps: int) -> float | None:

@@ -1,15 +1,19 @@
 """Drafts inside the models' own generate, on tiny random models of every family."""
 
+import pickle
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
 from support import families
-from support.families import CODES, FAMILIES, SIDE
+from support.families import CODES, FAMILIES
 from support.generate_calls import IDS, Evens, make, own_call, rows_of
 from support.larger_families import grown
-from transformers import GenerationConfig, LogitsProcessorList, MaxTimeCriteria, StoppingCriteriaList
+from transformers import GenerationConfig, MaxTimeCriteria, StoppingCriteriaList
 
 import lantern
 from lantern import acceleration
@@ -18,6 +22,7 @@ from lantern.models.hf.called_target import CalledTarget
 
 NAMES = ("janus_pro", "emu3", "anole", "lumina_mgpt", "glm_image", "simplear", "liquid", "emu35")
 SAMPLED = {"do_sample": True, "top_k": 0}
+NO_END = {"suppress_tokens": [CODES, CODES + 1]}  # of GLM-Image
 TOP_ONE = {"do_sample": True, "top_k": 1}  # drawn, and certain
 
 
@@ -42,11 +47,11 @@ def prepared(model_of):
 
 
 def both(model, *, method="jacobi", **given):
-    """The same call of the model's own generate and of the accelerated one."""
+    """The same call of the model's own generate and of the accelerated one, and the latter's statistics, restored."""
     own = model.generate(**given)
-    with lantern.accelerated(model, method=method):
+    with lantern.accelerated(model, method=method) as drafts:
         made = model.generate(**given)
-        return own, made, model.generate.statistics
+    return own, made, drafts.statistics
 
 
 def same(own, made) -> bool:
@@ -64,25 +69,53 @@ def test_greedy_ids_are_those_of_the_models_own_generate_in_fewer_passes(prepare
     assert statistics.tokens_per_step > 1
 
 
-@pytest.mark.parametrize("pays", [True, False])
-def test_a_window_that_does_not_pay_is_left_out_and_the_ids_stay(prepared, monkeypatch, pays):
-    """Catches a trial that times the wrong rounds, and a decision that is not carried out."""
-    sizes: list[int] = []
+@pytest.fixture
+def sizes(monkeypatch):
+    """Of the trees that calls verify, in turn."""
+    noted: list[int] = []
     verify = CalledTarget.verify
 
-    def noted(self, tree):
-        sizes.append(tree.tokens.shape[1])
+    def noting(self, tree):
+        noted.append(tree.tokens.shape[1])
         return verify(self, tree)
 
-    monkeypatch.setattr(CalledTarget, "verify", noted)
+    monkeypatch.setattr(CalledTarget, "verify", noting)
+    return noted
+
+
+@pytest.mark.parametrize(("lost", "tried"), [(0.0, 4), (10.0, 2), (0.5, 1)])
+def test_a_window_that_does_not_pay_is_left_out_and_the_ids_stay(prepared, monkeypatch, caplog, sizes, lost, tried):
+    """A pass of 16 tokens takes as long as 16 of one, or (tried 4: all) as one. Catches a trial that times the wrong
+    rounds, one that loses more than it may, and a decision that is not carried out or not told."""
+    pays = tried == 4
     monkeypatch.setattr(acceleration, "perf_counter", lambda: float(len(sizes) if pays else sum(sizes)))
-    for name, rounds in {"SHORT": 0, "WARM": 1, "PLAIN": 1, "WINDOWS": 2}.items():
-        monkeypatch.setattr(acceleration, name, rounds)
+    for name, value in {"SHORT": 0, "WARM": 1, "PLAIN": 1, "WINDOWS": 2, "LOST": lost}.items():
+        monkeypatch.setattr(acceleration, name, value)
     model, given = prepared("glm_image")
+    own, made, statistics = both(model, **given | NO_END)
+    assert same(own, made)
+    assert [size > 1 for size in sizes[:6]] == [False, False, *[True] * tried, *[False] * (4 - tried)]
+    assert all((size > 1) == pays for size in sizes[5:-1])
+    assert statistics.window_left_out == (None if pays else 2 + tried)
+    assert ("does not pay" in caplog.text) != pays
+
+
+def test_an_end_that_may_be_drawn_ends_the_loop_once_all_images_have_drawn_it(prepared, sizes):
+    """Catches passes behind the ends, and ids behind them."""
+    model, given = prepared("glm_image")
+    whole = model.generate(**given | NO_END)[:, IDS.shape[1] :]
+    end = int(whole[0, 3])
+    length = IDS.shape[1] + 1 + whole[0].tolist().index(end)
+    given |= NO_END | {"eos_token_id": end}
     own, made, _ = both(model, **given)
     assert same(own, made)
-    assert [size > 1 for size in sizes[:5]] == [False, False, True, True, pays]
-    assert all((size > 1) == pays for size in sizes[4:-1])
+    alone = {key: value[: len(value) // 2] for key, value in given.items() if isinstance(value, torch.Tensor)}
+    sizes.clear()
+    own, made, statistics = both(model, **given | alone)
+    assert same(own, made)
+    assert made.shape[1] == length < IDS.shape[1] + whole.shape[1]
+    assert len(statistics.rounds) == len(sizes) < length - IDS.shape[1]
+    assert statistics.tokens_per_step <= (length - IDS.shape[1] + max(sizes)) / len(sizes)
 
 
 @pytest.mark.full
@@ -101,7 +134,8 @@ def test_greedy_ids_are_equal_at_12_layers_of_width_768(tmp_path, monkeypatch):
         ("emu3", {"guidance_scale": 0.5}), ("emu3", {"guidance_scale": 1.0, "num_return_sequences": 2} | TOP_ONE),
         ("anole", {"max_new_tokens": 7}), ("anole", {"begin_suppress_tokens": [4, 5, 6]}),
         ("anole", {"attention_mask": None}), ("emu3", {"max_new_tokens": 12}),
-        ("glm_image", {"suppress_tokens": [CODES, CODES + 1]}),
+        ("glm_image", {"suppress_tokens": [CODES, CODES + 1]}), ("anole", {"logits_processor": [Evens(4, 5)]}),
+        ("janus_pro", {"return_dict_in_generate": True}), ("anole", {"return_dict_in_generate": True}),
         ("janus_pro", {"num_return_sequences": 2} | TOP_ONE), ("janus_pro", {"guidance_scale": None}),
         ("janus_pro", {"generation_config": GenerationConfig(guidance_scale=2.0, do_sample=False)}),
     ],
@@ -112,25 +146,9 @@ def test_what_the_call_says_is_read(prepared, name, changes):
         changes["generation_config"].generation_kwargs = {"boi_token_id": 9}
         given = {key: value for key, value in given.items() if key not in ("guidance_scale", "do_sample")}
     own, made, statistics = both(model, **given | changes)
-    assert same(own, made)
-    assert statistics is not None
-
-
-@pytest.mark.parametrize("name", ["janus_pro", "anole"])
-def test_an_answer_in_a_dictionary_has_its_class(prepared, name):
-    model, given = prepared(name)
-    own, made, _ = both(model, **given, return_dict_in_generate=True)
     assert type(own) is type(made)
-    assert same(own.sequences, made.sequences)
-
-
-def test_a_processor_that_masks_codes_by_place_is_honoured(prepared):
-    model, given = prepared("anole")
-    by_place = Evens(FAMILIES["anole"].first, IDS.shape[1])
-    own, made, statistics = both(model, **given, logits_processor=LogitsProcessorList([by_place]))
-    assert same(own, made)
+    assert same(*(getattr(one, "sequences", one) for one in (own, made)))
     assert statistics is not None
-    assert ((made[:, IDS.shape[1] :][:, :SIDE] - FAMILIES["anole"].first) % 2 == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -141,6 +159,7 @@ def test_a_processor_that_masks_codes_by_place_is_honoured(prepared):
         ("emu3", {"num_beams": 2, "guidance_scale": None, "max_new_tokens": 3}, "beam"),
         ("emu3", {"repetition_penalty": 2.0}, "RepetitionPenalty"), ("emu3", {"do_sample": True, "min_p": 0.1}, "MinP"),
         ("anole", {"logits_processor": [Evens(4, 5, "codes")]}, "by the codes before"),
+        ("anole", {"logits_processor": [Evens(4, 5, "calls")]}, "by the codes before"),
         ("anole", {"logits_processor": [Evens(4, 5, "scores")]}, "masks by scores"),
         ("anole", {"logits_processor": [Evens(4, 5, "change")], "do_sample": True}, "changes scores"),
         ("anole", {"return_dict_in_generate": True, "output_logits": True}, "output_logits"),
@@ -149,18 +168,32 @@ def test_a_processor_that_masks_codes_by_place_is_honoured(prepared):
         ("emu3", {"prefix_allowed_tokens_fn": lambda at, ids: [40 + at, 50], "max_new_tokens": 3}, "different"),
     ],
 )  # fmt: skip
-def test_what_is_not_covered_goes_to_the_models_own_generate_with_a_line(prepared, caplog, name, changes, said):
+def test_what_is_not_covered_goes_to_the_models_own_generate_with_a_line(prepared, caplog, sizes, name, changes, said):
     model, given = prepared(name)
     changed = {key: value for key, value in (given | changes).items() if value is not None}
     torch.manual_seed(0)
-    own = model.generate(**changed)
+    own = model.generate(**deepcopy(changed))
     lantern.accelerate(model)
     torch.manual_seed(0)
     made = model.generate(**changed)
     assert model.generate.statistics is None
+    assert not sizes  # nothing was decoded in vain
     assert torch.equal(*(getattr(one, "sequences", one) for one in (own, made)))
     (record,) = [record for record in caplog.records if record.name == "lantern.acceleration"]
     assert said in record.getMessage()
+
+
+def test_codes_that_turn_out_to_change_what_may_be_drawn_are_the_own_loops_and_decoded_once(prepared, sizes):
+    model, given = prepared("anole")
+    third = model.generate(**given)[0, IDS.shape[1] + 2]
+    given["prefix_allowed_tokens_fn"] = lambda _, ids: [*range(4, 4 + CODES - int((ids[7:8] == third).sum()))]
+    own = model.generate(**given)
+    lantern.accelerate(model)
+    for is_decoded in (True, False):
+        sizes.clear()
+        assert same(own, model.generate(**given))
+        assert bool(sizes) == is_decoded
+    assert model.generate.statistics is None
 
 
 def test_chameleons_hidden_logits_of_codes_are_not_drawn_from(prepared, caplog):
@@ -193,7 +226,7 @@ def test_sampled_codes_have_the_models_own_law(prepared, name):
     assert model.generate.statistics is not None
     places = [(0,), (7,), (0, 1)]
     for place in places:
-        own, made = (counted([row[i] for i in place] for row in rows.tolist()) for rows in drawn.values())
+        own, made = (Counter(tuple(row[i] for i in place) for row in rows.tolist()) for rows in drawn.values())
         expected = {key: (own.get(key, 0) + made.get(key, 0)) / 2 for key in {*own, *made}}
         common = [key for key, mean in expected.items() if mean >= 8]
         rest = [sum(side.get(key, 0) for key in expected.keys() - set(common)) for side in (own, made)]
@@ -201,13 +234,6 @@ def test_sampled_codes_have_the_models_own_law(prepared, name):
         deviation = sum((a - b) ** 2 / (a + b) for a, b in pairs)
         degrees = max(1, len(pairs) - 1)
         assert deviation < degrees + 4.5 * (2 * degrees) ** 0.5 + 6, (place, deviation, degrees)
-
-
-def counted(values) -> dict[tuple, int]:
-    found: dict[tuple, int] = {}
-    for value in values:
-        found[tuple(value)] = found.get(tuple(value), 0) + 1
-    return found
 
 
 def test_seeds_come_from_torch_or_a_generator(prepared):
@@ -221,16 +247,14 @@ def test_seeds_come_from_torch_or_a_generator(prepared):
 
     assert torch.equal(draw(1), draw(1))
     assert not torch.equal(draw(1), draw(2))
-    seeded = [draw(seed, torch.Generator().manual_seed(5)) for seed in (1, 2)]
-    assert torch.equal(*seeded)
+    assert torch.equal(*(draw(seed, torch.Generator().manual_seed(5)) for seed in (1, 2)))
     torch.manual_seed(1)
     first, second = model.generate(**sampled), model.generate(**sampled)
     assert not torch.equal(first, second)
     state = torch.get_rng_state()
     model.generate(**given)  # greedy
     assert torch.equal(state, torch.get_rng_state())
-    ways = sampled | {"min_p": 0.001}, sampled  # the first is the model's own loop's
-    for way in ways:
+    for way in (sampled | {"min_p": 0.001}, sampled):  # the first is the model's own loop's
         once, again = (model.generate(**way, generator=torch.Generator().manual_seed(5)) for _ in range(2))
         assert torch.equal(once, again)
     assert torch.equal(state, torch.get_rng_state())
@@ -260,9 +284,9 @@ def test_restore_gives_everything_back_and_a_copy_is_not_accelerated(prepared):
     lantern.accelerate(model)
     lantern.accelerate(model, method="jacobi")  # twice is once
     assert same(own, model.generate(**given))
-    copied = deepcopy(model)
-    assert type(copied.generate).__name__ == "method"
-    assert copied.generate.__self__ is copied
+    for copied in (deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert type(copied.generate).__name__ == "method"
+        assert copied.generate.__self__ is copied
     lantern.restore(model)
     lantern.restore(model)
     assert "generate" not in model.__dict__
@@ -290,6 +314,82 @@ def test_weights_that_change_later_are_those_that_decode(prepared, tmp_path):
     assert not torch.equal(first, changed)
 
 
+class Adapted(torch.nn.Linear):
+    """As a layer of peft."""
+
+    disable_adapters, active_adapters = False, ["default"]
+
+    def forward(self, x):
+        return self.base_layer(x) * (1 if self.disable_adapters else -1)
+
+
+def adapt(parent, name):
+    made = Adapted(2, 2)
+    made.base_layer, made.weight, made.bias = getattr(parent, name), getattr(parent, name).weight, None
+    setattr(parent, name, made)
+
+
+CHANGES = {  # of Emu3, and whether they leave a model whose window drafts
+    "hook": (lambda model: model.get_decoder().norm.register_forward_hook(lambda module, args, made: -made), False),
+    "head": (lambda model: adapt(model, "lm_head"), False),
+    "training": (lambda model: model.train(), False),
+    "data": (lambda model: model.get_input_embeddings().weight.data.mul_(-1), True),
+    "adapter": (lambda model: setattr(model.get_decoder().layers[0].mlp.up_proj, "disable_adapters", True), True),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_that_changes_after_a_call_is_the_one_that_decodes(change, tmp_path):
+    """Catches what was made of the former one: a copy of modules or of weights."""
+    model = make("emu3", tmp_path)
+    given, (carry_out, drafts) = own_call("emu3", model), CHANGES[change]
+    adapt(model.get_decoder().layers[0].mlp, "up_proj")
+    lantern.accelerate(model)
+    before = model.generate(**given)
+    carry_out(model)
+    torch.manual_seed(0)  # of dropout
+    made = model.generate(**given)
+    assert (model.generate.statistics is not None) == drafts
+    lantern.restore(model)
+    torch.manual_seed(0)
+    assert same(model.generate(**given), made)
+    assert not torch.equal(before, made)
+
+
+@contextmanager
+def default_dtype(dtype):
+    torch.set_default_dtype(dtype)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "within", [torch.inference_mode, partial(default_dtype, torch.bfloat16), partial(torch.device, "meta")]
+)
+def test_codes_are_the_same_where_a_script_has_other_defaults(within, prepared):
+    """Also those of a model that was made within them."""
+    model, given = prepared("emu3")
+    calls, generator = (given, given | SAMPLED), torch.Generator()
+    lantern.accelerate(model)
+    made = [model.generate(**call, generator=generator.manual_seed(1)) for call in calls]
+    with within():
+        copied = deepcopy(model)
+        drafts = lantern.accelerate(copied)
+        again = [copied.generate(**call, generator=generator.manual_seed(1)) for call in calls]
+    assert drafts.statistics is not None
+    assert all(map(torch.equal, made, again))
+
+
+def test_calls_of_several_threads_take_turns(prepared):
+    model, given = prepared("glm_image")
+    calls = [given, given | {name: given[name].flip(0) for name in ("input_ids", "attention_mask")}] * 4
+    own = [model.generate(**call) for call in calls]
+    lantern.accelerate(model)
+    with ThreadPoolExecutor(2) as threads:
+        made = list(threads.map(lambda call: model.generate(**call), calls))
+    assert all(map(same, own, made))
+
+
 def test_mistakes_are_one_sentence(prepared):
     model, given = prepared("emu3")
     for wrong in (None, torch.nn.Linear(2, 2)):
@@ -298,6 +398,5 @@ def test_mistakes_are_one_sentence(prepared):
     with pytest.raises(LanternError, match="no_such"):
         lantern.accelerate(model, method="no_such")
     lantern.accelerate(model, method="sjd_pp")
-    for _ in range(2):  # the second time, too
-        with pytest.raises(LanternError, match="keep the model's law"):
-            model.generate(**given | {"do_sample": True, "top_k": 0})
+    with pytest.raises(LanternError, match="keep the model's law"):
+        model.generate(**given | {"do_sample": True, "top_k": 0})

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from lantern.acceptance.exact import Exact
 from lantern.drafters.eagle.feature_drafter import layered
-from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
+from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.drafters.none import NoDrafter
-from lantern.drafters.parallel import Parallel
+from lantern.drafters.parallel import Parallel, ParallelNetwork
 from lantern.engine.graphs import EagerPasses
 from lantern.errors import LanternError
 from lantern.evaluation.rows import is_baseline

@@ -26,7 +26,7 @@ TINY_GLM_IMAGE = [f"model.prefix_len={LENGTH}", f"model.image_size={32 * SIDE}",
 TINY_TRAINING = [
     "trainer.accelerator=cpu", "trainer.max_steps=2", "trainer.val_check_interval=2", "trainer.max_time=null",
     "features=on_the_fly", "batches.batch_size=4", "batches.splits.validation.num_images=2",
-    "data.num_workers=0", "dtype=float32", "device=cpu",
+    "dtype=float32", "device=cpu",
 ]  # fmt: skip
 
 

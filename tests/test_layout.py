@@ -65,8 +65,8 @@ SAME_NAME = {
 
 
 BUDGETS = {  # the most; last changed on 2026-11-28. Who raises one says in the CHANGELOG what entered and what left
-    "lines of lantern/": 26_740,
-    "lines of tests/": 26_830,
+    "lines of lantern/": 26_260,
+    "lines of tests/": 25_950,
     "words of the manual, docs/*.md": 10_000,
 }
 
@@ -113,7 +113,7 @@ def test_imports_run_downward():
     [
         ("lantern.data.features", "from lantern.training.drafter.teacher_forcing import target_features"),
         ("lantern.evaluation.rows", "from lantern.models.checkpoints import replace_file"),
-        ("lantern.cli.demo", "from tools.markdown import split_page"),
+        ("lantern.cli.main", "from tools.markdown import split_page"),
         ("lantern.pipeline", "def assemble():\n    import lantern.tuning.auto"),
     ],
 )

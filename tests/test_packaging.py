@@ -17,6 +17,7 @@ from support.paths import ROOT
 from test_layout import imports_of
 
 import lantern
+from lantern.cli.torchvision_operators import mend
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -148,3 +149,17 @@ def test_an_installed_wheel_works_in_another_folder_with_its_own_files(scripts, 
     images = ["speed.num_prompts=0", "quality.num_images=0", "prompts=['a red ring on wood']", "drafter=none"]
     _run([str(scripts / "lantern-evaluate"), *images, "acceptance=exact", "hydra.run.dir=run"], elsewhere)
     assert list((elsewhere / "run").rglob("*.png"))
+
+
+def test_pypis_torchvision_is_imported_beside_a_cpu_build_of_torch(tmp_path, monkeypatch):
+    """In plain Python, once `make env` has written its operators into it; here another package stands in for it."""
+    fake = "from .extension import torch\n\ntorch.library.register_fake('torchvision::nms')(print)\n"
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text(fake)
+    (tmp_path / "torchvision" / "extension.py").write_text("import torch\n\n_has_ops = bool\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    imports = [sys.executable, "-c", "import torchvision"]
+    assert b"operator torchvision::nms does not exist" in subprocess.run(imports, capture_output=True).stderr
+    mend()
+    subprocess.run(imports, check=True)

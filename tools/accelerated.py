@@ -1,14 +1,15 @@
 """Time and memory of lantern.accelerate beside a model's own generate, on models of 12 layers of width 768 with random
 weights, which say nothing about gains: python -m tools.accelerated [family ...] [--batch 1 4] [--repeats 3] [--side 16]
-A line for each family and batch, each in a process of its own: seconds of both in turns, their ratio and its range,
+A row for each family and batch, each in a process of its own: seconds of both in turns, their ratio and its range,
 codes a pass, whether the greedy ids are equal, peak memory of the own call, how far the accelerated one goes above it,
-and the cache that is kept until restore. Then the same by arithmetic for a model of 7B."""
+and the cache that is kept until restore. Then the same by arithmetic for a model of 7B, and a table of the rows."""
 
 import argparse
 import json
 import resource
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -65,13 +66,15 @@ def row(name: str, batch: int, repeats: int, side: int) -> dict:
         found["drafted"].append(perf_counter() - start)
         peaks.append(peak_mib())
         equal, steps = torch.equal(own, made), accelerated.statistics.tokens_per_step
+        times = f"{found['own'][-1]:.1f} s, accelerated {found['drafted'][-1]:.1f} s"
+        print(f"{name}, batch {batch}, call {len(found['own'])} of {repeats + 1}: own {times}", file=sys.stderr)
     ratios = [a / b for a, b in zip(found["drafted"][1:], found["own"][1:], strict=True)]
     return {
         "family": name, "batch": batch, "side": side, "equal": equal, "tokens_per_step": round(steps, 2),
         "drafted_over_own": [round(median(ratios), 3), round(min(ratios), 3), round(max(ratios), 3)],
         "own_s": round(median(found["own"][1:]), 3), "own_peak_mib": round(peaks[1] - peaks[0], 1),
         "above_own_peak_mib": round(peaks[2] - peaks[1], 1),
-        "kept_mib": round(accelerated._joined.target.held_bytes / MIB, 1),
+        "kept_mib": round(accelerated._last[1].target.held_bytes / MIB, 1),
     }  # fmt: skip
 
 
@@ -97,13 +100,16 @@ def main() -> None:
     if asked.here:
         print(json.dumps(row(asked.families[0], asked.batch[0], asked.repeats, asked.side)), flush=True)
         return
-    for name in asked.families:
-        for batch in asked.batch:
-            given = [name, "--batch", str(batch), "--repeats", str(asked.repeats)]
-            given += ["--side", str(asked.side), "--here"]
-            subprocess.run([sys.executable, "-m", "tools.accelerated", *given], cwd=ROOT, check=True)
+    rows = []
+    for name, batch in product(asked.families, asked.batch):
+        given = [name, "--batch", str(batch), "--repeats", str(asked.repeats), "--side", str(asked.side), "--here"]
+        command = [sys.executable, "-m", "tools.accelerated", *given]
+        rows.append(json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout))
+        print(json.dumps(rows[-1]), flush=True)
     for batch in asked.batch:
         print(json.dumps(estimate(batch, **JANUS_7B)))
+    for line in ([*rows[0]], ["---"] * len(rows[0]), *(row.values() for row in rows)):
+        print("|", " | ".join(map(str, line)), "|")
 
 
 if __name__ == "__main__":

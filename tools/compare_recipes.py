@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lantern.cli.demo import run_command
 from lantern.drafters.export import exported_step
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, is_baseline, read_summary
@@ -16,7 +15,9 @@ from lantern.models.checkpoints import load_weights, weights_file
 from lantern.reporting.merge import point_folders
 from lantern.reporting.plots import load_pyplot, save_figure
 from lantern.reporting.table import write_csv
-from lantern.runtime.home import override
+from lantern.runtime.home import program_of
+from lantern.runtime.overrides import override
+from tools.weights import run_program
 
 DRAFTER, DECODED = "drafter", "decoded"  # subfolders of a run: weights, and the sweep that decoded with them
 VALIDATION, TIME = "val/", "time/"
@@ -38,7 +39,8 @@ def decode(folder: Path, settings: Sequence[str]) -> None:
     """Decodes with a run's drafter in the ways of conf/sweep/drafters.yaml. settings: of evaluate.py; a model other
     than the default has to be named as in the training."""
     places = [override("drafter.checkpoint", folder / DRAFTER), override("hydra.sweep.dir", folder / DECODED)]
-    run_command(["evaluate.py", "+sweep=drafters", "tracking.mode=disabled", *settings, *places])
+    if run_program([*program_of("evaluate.py")[0], "+sweep=drafters", "tracking.mode=disabled", *settings, *places]):
+        raise LanternError(f"decoding with {folder / DRAFTER} has failed, see above; the same command goes on")
 
 
 def validations(folder: Path) -> list[dict[str, float]]:

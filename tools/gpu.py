@@ -16,15 +16,17 @@ import torch
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, encode, read_rows
 from lantern.runtime.files import replace_text
-from lantern.runtime.home import override, program_of
+from lantern.runtime.home import program_of
+from lantern.runtime.overrides import override
 from tools.markdown import table_lines
 
 B_SIZE = ("model.dim=768", "model.num_layers=12", "model.num_heads=12")  # LlamaGen-B's layers
+TOKENS = ("+experiment=benchmark", "study.batch_sizes=[1]", "study.num_nodes=[1]", "~study.trees.auto")
 STEPS: dict[str, tuple[str, ...]] = {  # settings of `evaluate.py`, by name
-    "float32": ("+experiment=agreement", "dtype=float32"),
-    "float32_window": ("+experiment=agreement", "dtype=float32", "drafter=refined_jacobi"),
-    "bfloat16": ("+experiment=agreement", "dtype=bfloat16"),
-    "bfloat16_window": ("+experiment=agreement", "dtype=bfloat16", "drafter=refined_jacobi"),
+    "float32": (*TOKENS, "dtype=float32"),
+    "float32_window": (*TOKENS, "dtype=float32", "drafter=refined_jacobi", "~study.trees.static"),
+    "bfloat16": (*TOKENS, "dtype=bfloat16"),
+    "bfloat16_window": (*TOKENS, "dtype=bfloat16", "drafter=refined_jacobi", "~study.trees.static"),
     "embedded": ("+experiment=benchmark", "study.batch_sizes=[1,4,16,64]"),
     "llamagen_b": ("+experiment=benchmark_xl", *B_SIZE),
     "llamagen_xl": ("+experiment=benchmark_xl",),
@@ -35,9 +37,9 @@ STEPS: dict[str, tuple[str, ...]] = {  # settings of `evaluate.py`, by name
 }  # fmt: skip
 TESTS = ("-m", "pytest", "-q", "-m", "gpu", "tests/test_gpu.py")
 COLUMNS = {  # of the report, by the file of a step's rows
-    "agreement.jsonl": ("drafter", "tree", "dtype", "cuda_graphs", "images", "equal_images"),
     "benchmark.jsonl": (
-        "nodes", "pass_ms", "over_one", "batch", "is", "speedup", "round_ms", "ar_over_floor", "graphs", "graphs_mib",
+        "nodes", "pass_ms", "over_one", "batch", "is", "speedup", "equal_images", "round_ms", "ar_over_floor", "graphs",
+        "graphs_mib",
     ),
     "results.jsonl": ("drafter", "tree", "acceptance", "lossless", "cuda_graphs", "speedup", "speedup_low"),
 }  # fmt: skip

@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
+from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.parallel import ParallelNetwork
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -21,11 +22,12 @@ from lantern.data.prompts import load_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY, WARNING_BREAK, Row, append_rows, read_rows
 from lantern.evaluation.run_folder import FINISHED
-from lantern.figures import FIGURES, figures, glossary, keys_of
+from lantern.figures import FIGURES, figures, glossary
 from lantern.identity import DECODING, PACKAGE, bytes_hash, code_of, digest
 from lantern.models.checkpoints import local_hashes
 from lantern.reporting.table import format_value
-from lantern.runtime.home import CHECKOUT, CONFIG_FOLDER, override, program_of
+from lantern.runtime.home import CHECKOUT, CONFIG_FOLDER, program_of
+from lantern.runtime.overrides import override
 from tools.markdown import table_lines, write_block
 
 Run = Callable[[Sequence[str], Path], Row]  # settings of evaluate.py, run folder -> its row and where it came from
@@ -39,6 +41,7 @@ DECIDES = (
     "row_parallel.py", "sampling.py", "types.py",
 )  # fmt: skip
 SPREAD = 1.15  # of plain decoding's times within a table, above which the table says so
+GLOSSARY = "glossary"  # in place of tables: the words of lantern/figures.py alone
 BOARD = ("headline", "field", "rest", "recent")  # tables of presets; of two rows of one, the first table's counts
 SUFFIXES = {  # of a method's speed-up by another protocol than the headline's: a table, settings besides, a figure
     "-compiled": ("compiled", (), "speedup_over_compiled"),
@@ -151,7 +154,8 @@ def hashes_of(settings: Sequence[str]) -> dict[str, str]:
     name; `code`, of what decodes, times and judges."""
     config = composed(CONFIG_FOLDER, "evaluate", settings)
     given, read = OmegaConf.to_container(config), OmegaConf.to_container(config, resolve=True)
-    preset = {name: given[name] for name in (*DECODING, "prompts", "split", "seed", "output_tv")}
+    decided = _with_choices(given, read)
+    preset = {name: decided[name] for name in (*DECODING, "prompts", "split", "seed", "output_tv")}
     protocol = {name: given[name] for name in ("speed", "quality", "batch_size")}
     protocol |= {"metrics": _without_modules(given.get("metrics", {}))} if config.quality.num_images else {}
     texts = load_prompts(config.prompts, CHECKOUT / "data" / "prompts")
@@ -168,6 +172,13 @@ def hashes_of(settings: Sequence[str]) -> dict[str, str]:
 def code_now() -> str:
     files = [path for name in DECIDES for path in sorted((PACKAGE / name).rglob("*.py")) or [PACKAGE / name]]
     return bytes_hash(code_of(path.read_text("utf-8")).encode() for path in files)
+
+
+def _with_choices(given: Any, read: Any) -> Any:
+    """Settings as given, with paths still open, but for those that a model's yaml may choose, which are as read."""
+    if isinstance(given, Mapping):
+        return {key: _with_choices(value, read[key]) for key, value in given.items()}
+    return read if str(given).startswith("${oc.select:") else given
 
 
 def _without_modules(settings: object) -> object:
@@ -204,7 +215,8 @@ def measure(table: Table, docs: Path, folder: Path, run: Run, now: Now = hashes_
         if (home / FINISHED).is_file():
             shutil.rmtree(home)
         found = run(settings, home)
-        values = {key: found.get(key) for key in (*ORIGIN, *RECORDED, *keys_of(figures(kept=True)))}
+        keys = (key for figure in figures(kept=True) for key in figure.keys)  # with bounds
+        values = {key: found.get(key) for key in (*ORIGIN, *RECORDED, *keys)}
         path = docs / "rows" / f"{table.name}.jsonl"
         path.parent.mkdir(exist_ok=True)
         append_rows(path, [{"label": label, "settings": settings, **values, **hashes}])
@@ -360,13 +372,15 @@ def main(names: Sequence[str]) -> None:
     docs = CHECKOUT / "docs"
     tables = load_tables(docs)
     for name in names or tables:
+        if name == GLOSSARY:  # written below, as always; alone it measures nothing
+            continue
         if name not in tables:
-            raise LanternError(f"table {name} is unknown; give some of {', '.join(tables)}")
+            raise LanternError(f"table {name} is unknown; give some of {', '.join(tables)}, or {GLOSSARY}")
         measure(tables[name], docs, CHECKOUT / "runs" / "results", evaluate)
         write_pages(tables[name], docs)
     write_block(docs / "lab" / "field.md", "board", render_board(tables, docs))
     write_block(docs / "lab" / "results.md", "protocols", render_protocols(tables, docs))
-    write_block(docs / "glossary.md", "figures", glossary())
+    write_block(docs / f"{GLOSSARY}.md", "figures", glossary())
 
 
 if __name__ == "__main__":

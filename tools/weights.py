@@ -4,19 +4,32 @@ before it. The same command goes on where a stopped one was: finished parts are 
 import argparse
 import shlex
 import shutil
+import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lantern.errors import LanternError
 from lantern.models.checkpoints import load_weights, save_weights
-from lantern.runtime.home import override, program_of, run_program
+from lantern.runtime.home import program_of
+from lantern.runtime.overrides import override
 
 TRAIN, _ = program_of("train.py")
 STEM = "encoder"  # the tokenizer before its decoder is trained further, which is not shipped
 HALVED = {"tokenizer": "decoder.", "target": "", "drafter": "", "parallel": "", "target_continuous": ""}
 # part -> name prefix of the weights that are stored in half precision; weights that make tokens are not
 NUM_DRAWN = 6144  # images of the target's own, which its drafter learns from
+
+
+def run_program(command: Sequence[str]) -> int:
+    """Runs a program to its end -> its status. At Ctrl-C, which reaches it too, it may save before it ends."""
+    with subprocess.Popen(command) as process:
+        former = signal.signal(signal.SIGINT, signal.SIG_IGN)  # of this process alone
+        try:
+            return process.wait()
+        finally:
+            signal.signal(signal.SIGINT, former)
 
 
 def parts(share: float = 1) -> dict[str, tuple[str, ...]]:

@@ -3,8 +3,9 @@ Lantern takes from Hydra's private interfaces."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import lru_cache
+from contextlib import contextmanager, nullcontext, redirect_stderr
+from functools import lru_cache, partial
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from hydra import version
 from hydra._internal import utils
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.utils import JobReturn
+from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -47,9 +49,13 @@ def composed(folder: str | Path, name: str, overrides: Sequence[str], own_folder
     path = utils.create_config_search_path(str(folder))
     for own in own_folders:
         path.prepend("command-line", f"file://{own}", anchor="schema")
-    with _version_base(VERSION_BASE):
-        loader = ConfigLoaderImpl(path)
-        config = loader.load_configuration(name, [*overrides, JOB], RunMode.RUN, from_shell=False)
+    level = version.VersionBase.instance()  # of compatibility, which decides how defaults are read; put back afterwards
+    before = level.getbase()
+    level.setbase(version.Version(VERSION_BASE))
+    try:
+        config = ConfigLoaderImpl(path).load_configuration(name, [*overrides, JOB], RunMode.RUN, from_shell=False)
+    finally:
+        level.version_base = before
     with open_dict(config):
         del config["hydra"]
     expand_home(config)
@@ -64,18 +70,6 @@ def expand_home(config: DictConfig) -> None:
             expand_home(config[key])
         elif isinstance(value, str) and (found := in_home(value)) != value:
             config[key] = found
-
-
-@contextmanager
-def _version_base(wanted: str) -> Iterator[None]:
-    """Hydra's compatibility level, which decides how defaults are read, put back afterwards."""
-    level = version.VersionBase.instance()
-    before = level.getbase()
-    level.setbase(version.Version(wanted))
-    try:
-        yield
-    finally:
-        level.version_base = before
 
 
 def shared(config: DictConfig) -> object:
@@ -122,13 +116,19 @@ def holding(*made: tuple[DictConfig, object]) -> Iterator[None]:
 @contextmanager
 def reporting_by(report: Callable[[Callable[[Work], object], Work], object]) -> Iterator[None]:
     """Within it, Hydra runs its work by report(its own function, work); that function prints errors and ends the
-    program."""
-    hydras_own = utils.run_and_report
+    program. Above an error that is one sentence Hydra prints no overrides."""
+    hydras_own, value = utils.run_and_report, vars(JobReturn)["return_value"]
     utils.run_and_report = lambda work: report(hydras_own, work)
+    JobReturn.return_value = value.getter(partial(_value, value.fget))  # type: ignore[method-assign]
     try:
         yield
     finally:
-        utils.run_and_report = hydras_own
+        utils.run_and_report, JobReturn.return_value = hydras_own, value  # type: ignore[method-assign]
+
+
+def _value(hydras_own: Callable[[JobReturn], object], point: JobReturn) -> object:
+    with redirect_stderr(StringIO()) if isinstance(error_of(point), CompactHydraException) else nullcontext():
+        return hydras_own(point)
 
 
 def error_of(point: JobReturn) -> BaseException:

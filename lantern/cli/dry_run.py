@@ -20,9 +20,8 @@ AUTO_NODES = 64  # of the largest tree or window that tree=auto decodes with
 def print_estimate(cfg: DictConfig) -> None:
     request, device = request_of(cfg), resolve_device(cfg.device)
     num_nodes = largest_tree(instantiate(cfg.drafter), instantiate(cfg.tree))
-    if cfg.dtype in ("auto", "int8"):
-        dtype = "bfloat16" if is_bf16_fast(device) else "float32"
-        cfg.dtype = dtype if cfg.dtype == "auto" else f"int8:{dtype}"
+    if cfg.dtype == "auto":
+        cfg.dtype = "bfloat16" if is_bf16_fast(device) else "float32"
     cfg.device = "meta"
     target = instantiate(cfg.model).configured(cfg.sampling.cfg_scale)
     found, batch = Estimate.of(target, num_nodes, request.images_at_once), f"B = {request.images_at_once}"

@@ -1,4 +1,4 @@
-"""How the entry points fail: with one sentence and a non-zero exit instead of a traceback."""
+"""The frame of the entry points, and how they fail: with one sentence and a non-zero exit instead of a traceback."""
 
 import os
 import re
@@ -8,6 +8,7 @@ from functools import wraps
 from pathlib import Path
 from traceback import clear_frames
 
+import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
@@ -21,11 +22,12 @@ from omegaconf.errors import (
     UnsupportedInterpolationType,
 )
 
-from lantern.cli.composing import expand_home, reporting_by
-from lantern.cli.settings import for_the_points_that_have_them
-from lantern.errors import FULL, LanternError, first_line, no_value, unknown_setting, unwritable
+from lantern.cli.composing import VERSION_BASE, expand_home, reporting_by
+from lantern.cli.settings import check_added, for_the_points_that_have_them, register_help
+from lantern.errors import FULL, LanternError, first_line, unknown_setting, unwritable
 from lantern.runtime.files import unlinked
-from lantern.runtime.home import as_typed, export_paths, in_home, override
+from lantern.runtime.home import CONFIG_FOLDER, export_paths, in_home
+from lantern.runtime.overrides import as_typed, override
 
 Task = Callable[[DictConfig], object]
 Command = Callable[[], object]
@@ -34,6 +36,24 @@ UNLOADABLE = re.compile(r"Error loading '([^']+)'")  # Hydra's ImportError for a
 BUILT = re.compile(r"full_key: (\S+)")  # in Hydra's error for what a constructor raises
 NAMELESS = "Config group override must be"  # Hydra's error for a config group that is set to no name
 NO_OPTION = "a config group that is set to null, true or a number names no option; give one that --help lists"
+
+
+def command(config_name: str, *groups: str) -> Callable[[Task], Command]:
+    """A decorator: the command line that reads a yaml of conf/ and does a task by it, which also reads settings of
+    `groups`."""
+    register_help()
+    main = hydra.main(version_base=VERSION_BASE, config_path=str(CONFIG_FOLDER), config_name=config_name)
+
+    def decorated(task: Task) -> Command:
+        @wraps(task)
+        def checked(cfg: DictConfig) -> object:
+            run = HydraConfig.get()
+            check_added(cfg, run.overrides.task, {*run.runtime.choices, *groups}, config_name)
+            return task(cfg)
+
+        return without_hints(main(in_one_sentence(checked)))
+
+    return decorated
 
 
 def in_one_sentence(task: Task) -> Task:
@@ -77,6 +97,8 @@ def without_hints(command: Command) -> Command:
         try:
             with reporting_by(_report):
                 return command()
+        except BrokenPipeError:  # of `--help | head`, which Hydra prints outside its report
+            sys.exit(1)
         finally:
             while at_end:
                 at_end.pop()()
@@ -134,7 +156,8 @@ def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternEr
         if isinstance(seen, ValueError) and str(seen).startswith(NAMELESS):
             return LanternError(NO_OPTION)
         if isinstance(seen, MissingMandatoryValue):
-            return LanternError(no_value(_whole_name(seen.full_key, cfg)))
+            name = _whole_name(seen.full_key, cfg)
+            return LanternError(f"{name} has no value; give {name}=…")
         if isinstance(seen, InterpolationResolutionError | UnsupportedInterpolationType):
             said = ": ".join(filter(None, (seen.full_key, str(seen).splitlines()[0])))
             return LanternError(f"{said}; write \\${{…}} for a text that has one")

@@ -4,33 +4,26 @@ torch is imported inside them, so that --help and a mistyped setting are answere
 from functools import partial
 from pathlib import Path
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.composing import built
-from lantern.cli.error_messages import at_end, in_one_sentence, without_hints
-from lantern.cli.settings import check_added, check_settings, figure_of, register_help
+from lantern.cli.error_messages import at_end, command
+from lantern.cli.settings import check_settings, figure_of
 from lantern.errors import LanternError
 from lantern.evaluation.progress import EvaluationBar, open_bar
 from lantern.runtime.files import alone_in
-from lantern.runtime.home import CONFIG_FOLDER
-
-register_help()
 
 
-@without_hints
-@hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="evaluate")
-@in_one_sentence
+@command("evaluate")
 def evaluate(cfg: DictConfig) -> float | None:
     """Measures one setting and writes its run folder; with dry_run or reproduce does that instead. Returns the figure
     `optimized_metric` for a sweeper, or minus the excess for a row that exceeds budget.most."""
     run = HydraConfig.get()
     folder, choices, overrides = Path(run.runtime.output_dir), run.runtime.choices, run.overrides.task
     check_settings(cfg)
-    check_added(cfg, overrides, choices, "evaluate")
     if cfg.dry_run and cfg.reproduce is None:  # beside which it is refused
         from lantern.cli.dry_run import print_estimate
 
@@ -38,7 +31,9 @@ def evaluate(cfg: DictConfig) -> float | None:
         return None
     is_sweep = run.mode == RunMode.MULTIRUN
     with alone_in(folder):
-        _show_start(is_sweep)
+        if not is_sweep:
+            at_end.append(partial(open_bar, None))
+        open_bar(EvaluationBar.of_process if is_sweep else EvaluationBar())  # before torch is imported
         if cfg.reproduce is not None:
             from lantern.cli.reproduce import replay
 
@@ -53,22 +48,10 @@ def evaluate(cfg: DictConfig) -> float | None:
         return figure if figure is None else -instantiate(cfg.budget).excess(row) or figure
 
 
-def _show_start(is_sweep: bool) -> None:
-    """Before torch is imported."""
-    if not is_sweep:
-        at_end.append(partial(open_bar, None))
-        open_bar(EvaluationBar())
-    elif bar := EvaluationBar.of_process:
-        bar.start()
-
-
-@without_hints
-@hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="export")
-@in_one_sentence
+@command("export")
 def export(cfg: DictConfig) -> None:
     """Writes a drafter in another program's layout."""
     run = HydraConfig.get()
-    check_added(cfg, run.overrides.task, run.runtime.choices, "export")
     if "checkpoint" not in cfg.drafter:
         raise LanternError(
             f"drafter={run.runtime.choices.drafter} has no weights to export; use drafter=eagle drafter.checkpoint=…"

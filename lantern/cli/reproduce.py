@@ -38,7 +38,7 @@ def replay(cfg: DictConfig, given: Sequence[str], folder: Path) -> str:
     others = [override for override in given if override not in overrides]
     if ignored := [override for override in others if not override.startswith(("reproduce=", "paths."))]:
         raise LanternError(f"reproduce={cfg.reproduce} runs a row as it was recorded; leave {', '.join(ignored)} out")
-    check_named(overrides, given, home)
+    check_recorded(overrides, given, home)
     if folder.resolve() == home.resolve():
         raise LanternError(f"reproduce={home} would write over the run it repeats; give another hydra.run.dir")
     sources = HydraConfig.get().runtime.config_sources
@@ -56,14 +56,14 @@ def recorded_run(home: Path) -> tuple[list[str], list[Row]]:
         raise LanternError(
             f"reproduce={home} holds no finished run; give the folder of one, such as a sweep's first, 0"
         )
-    check_harmless(overrides, home)
     return overrides, rows
 
 
-def check_harmless(overrides: Sequence[str], source: str | Path) -> None:
+def check_recorded(overrides: Sequence[str], given: Sequence[str], source: str | Path) -> None:
     """Raises LanternError for a recorded override that could name code to import or a yaml outside conf/: one of a key
     such as _target_, of Hydra itself or of a group of another command, one with `..` in the name of an option, and an
-    interpolation, whose value is not known."""
+    interpolation, whose value is not known; and for a file of this machine that the command does not name again:
+    whoever made the run folder may have chosen it, and a report shows its lines."""
     own = OmegaConf.load(CONFIG_FOLDER / "evaluate.yaml")
     for text, override in zip(overrides, OverridesParser.create().parse_overrides([*overrides]), strict=True):
         name, value = override.key_or_group, override.value()
@@ -78,20 +78,13 @@ def check_harmless(overrides: Sequence[str], source: str | Path) -> None:
                 f"reproduce={source} records the override {text}, which a file may not give; if you trust it, give it "
                 "to evaluate.py yourself"
             )
-
-
-def check_named(overrides: Sequence[str], given: Sequence[str], home: Path) -> None:
-    """Raises LanternError for a recorded file of this machine that the command does not name again: whoever made the
-    run folder may have chosen it, and a report shows its lines."""
-    lists = HOME / "data" / "prompts"
-    for text, override in zip(overrides, OverridesParser.create().parse_overrides([*overrides]), strict=True):
-        value = override.value()
         if text in given or not isinstance(value, str):
             continue
+        lists = HOME / "data" / "prompts"
         is_list = value in BENCHMARKS or (value.isidentifier() and is_file(lists / f"{value}.txt"))
-        if is_file(Path(value).expanduser()) or (override.key_or_group == "prompts" and not is_list):
+        if is_file(Path(value).expanduser()) or (name == "prompts" and not is_list):
             raise LanternError(
-                f"reproduce={home} reads what its folder names; if you trust it, add {text} to the command"
+                f"reproduce={source} reads what its folder names; if you trust it, add {text} to the command"
             )
 
 

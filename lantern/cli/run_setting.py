@@ -1,12 +1,12 @@
 """One setting from its configuration to its run folder; a module of its own, so that a launcher can send it to another
 process."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
@@ -26,6 +26,7 @@ from lantern.pipeline import Pipeline, check_skip, pipelines
 from lantern.reporting.publish import paper_keys, publish, show, write_measurements
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.memory import check_memory
+from lantern.runtime.overrides import command_of, leaves
 from lantern.tuning.auto import CHOICE, AutoTree, SavedChoice, resolve_tree
 from lantern.types import Target
 
@@ -43,22 +44,20 @@ def run_setting(
     parts = _parts(cfg, name)
     hashes = _input_hashes(config, parts["model"], request.prompts)
     asked = identity.request_hash(config, hashes)
-    bar = EvaluationBar.of_process or (None if sweep else EvaluationBar())
+    bar = EvaluationBar.of_process or EvaluationBar(0 if sweep else 1)
     if run.is_finished(asked):
-        if bar:
-            bar.pause()
+        bar.pause()
         print(f"{folder} is finished{run.place_note(config)}")
         show(run, request.measures, budget)  # the budget may be another than the run had
         return read_summary(folder)
     tree = instantiate(cfg.tree)
     if isinstance(tree, AutoTree):
         tree = tree.at(*_searched(config, request, hashes, folder, repeated))
-    run.begin(config, hashes)
+    run.begin(config, hashes, command_of(HydraConfig.get()) if HydraConfig.initialized() else None)
     try:
         joined = pipelines(**parts)
         if cfg.study:
-            if bar:
-                bar.pause()
+            bar.pause()
             instantiate(cfg.study).run(joined, request.prompts, cfg.seed, folder)
             return []
         pipeline = joined(resolve_tree(tree, joined, [given for given in overrides if group_of(given) == "tree"]))
@@ -70,7 +69,7 @@ def run_setting(
         metrics = {name: shared(metric) for name, metric in chosen.items()}
         measurements = Evaluation(request, run, rows, metrics, instantiate(cfg.output_tv), bar).run(pipeline)
     finally:
-        if bar and not sweep:
+        if not sweep:
             bar.pause()
         parts["model"].release()  # the next point of a sweep may need the memory, also after a failure
     if measurements:
@@ -86,9 +85,12 @@ def request_of(cfg: DictConfig) -> Request:
     if speed is None or quality is None:
         raise LanternError("speed=null, quality=null: speed.num_prompts=0 or quality.num_images=0 switches a part off")
     prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
+    metrics = [metric._target_ for metric in (cfg.get("metrics") or {}).values() if metric]
+    kinds = [instantiate({"_target_": name, "_partial_": True}).func for name in metrics]  # none is built
     return Request(
         prompts, speed.num_prompts, quality.num_images, cfg.batch_size, cfg.seed, max_retimed=speed.max_retimed,
         compiled_baseline=speed.compiled_baseline, shards=cfg.shards, shard=cfg.shard,
+        least_images=max((getattr(kind, "min_images", 0) for kind in kinds), default=0),
     )  # fmt: skip
 
 
@@ -120,8 +122,8 @@ def _searched(
     """For tree=auto the number of images that are decoded at once, and where its choice is stored."""
     if request.is_sharded:
         raise LanternError(
-            f"shards={request.shards} would each find a tree of their own by tree=auto; run it once without shards, "
-            "and give the shards the shape in its tree.json"
+            f"shards={request.shards} would each find a tree of their own by tree=auto; give a tree, or a window's "
+            "drafter.length"
         )
     size = 1 if request.num_timed else request.images_at_once
     kept = SavedChoice(folder / CHOICE, identity.choice_key(config, hashes, size))
@@ -155,17 +157,10 @@ def own_settings(config: Mapping, tree: object, grows_tree: bool) -> Row:
     `tree.total`; for a window, the kind of its start. A number that tree=auto has found replaces the config's."""
     is_auto = isinstance(tree, AutoTree)
     groups = ["drafter", "verification", *(["tree"] if grows_tree and not is_auto else [])]
-    numbers = dict(chain.from_iterable(_numbers(group, config[group]) for group in groups))
+    held = leaves({group: config[group] for group in groups})
+    numbers = {name: value for name, value in held.items() if isinstance(value, int | float) and "._" not in name}
     if is_auto and tree.found:
         found = {f"drafter.{name}": value for name, value in tree.found.settings.items()}
         numbers |= {name: found[name] for name in numbers.keys() & found}
     start = config["drafter"].get("start")
     return numbers | ({"drafter.start": start["_target_"].rsplit(".", 1)[-1].lower()} if start else {})
-
-
-def _numbers(name: str, settings: Mapping) -> Iterator[tuple[str, float]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _numbers(f"{name}.{key}", value)
-        elif isinstance(value, int | float) and not key.startswith("_"):
-            yield f"{name}.{key}", value

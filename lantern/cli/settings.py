@@ -1,7 +1,7 @@
 """The settings of a command: what --help prints of them, and those that are refused because nothing would read them."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
 
 from omegaconf import DictConfig, OmegaConf
@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from lantern.errors import LanternError, is_number
 from lantern.runtime.home import CONFIG_FOLDER
 
-REPLACED, WITH_PLUS = "Groups with a default, as group=option:", "Groups to add, as +group=option:"
+GROUPS = "Groups, as group=option; those with a + are added, as +group=option:"
 GROUP = re.compile(
     r"  (?:- (?:optional )?(?=[^#]*#)|# (\+?))(\w+):(?:[^#]*#)? (.+)"
 )  # in a yaml's defaults; what it is
@@ -27,7 +27,8 @@ def help_page(command: str) -> str:
     defaults, _, rest = (CONFIG_FOLDER / f"{command}.yaml").read_text().partition("\n\n")
     head = [line.removeprefix("# ") for line in defaults.splitlines() if line.startswith("#")]
     own = rest.split("\n\nhydra:")[0]
-    page = "\n\n".join(["\n".join(head), *_listed(command), OWN.format(command), own, REST])
+    groups = [_group(command, name, *about) for name, about in groups_of(command).items()]
+    page = "\n\n".join(["\n".join(head), "\n".join([GROUPS, *groups]), OWN.format(command), own, REST])
     return page.replace("$", "$$")  # Hydra reads it as a string.Template
 
 
@@ -42,20 +43,13 @@ def groups_of(command: str) -> dict[str, tuple[str, str]]:
     return {found[2]: (found[1] or "", found[3]) for line in lines if (found := GROUP.fullmatch(line))}
 
 
-def _listed(command: str) -> Iterator[str]:
-    groups = groups_of(command).items()
-    for title, sign in ((REPLACED, ""), (WITH_PLUS, "+")):
-        if listed := [_group(command, name, about) for name, (own, about) in groups if own == sign]:
-            yield "\n".join([title, *listed])
-
-
-def _group(command: str, name: str, about: str) -> str:
+def _group(command: str, name: str, sign: str, about: str) -> str:
     folder = "drafter/training" if name == "drafter" and command != "evaluate" else name
     options = sorted(file.stem for file in (CONFIG_FOLDER / folder).glob("*.yaml"))
     if name == "sweep":
         options = [option for option in options if (option in SWEEPS_OF_TRAIN) == (command == "train")]
     listed = fill(", ".join(options), 118, initial_indent=DEEP, subsequent_indent=DEEP)
-    return f"  {name}: {about}\n{listed}"
+    return f"  {sign}{name}: {about}\n{listed}"
 
 
 def check_settings(cfg: DictConfig) -> None:

@@ -1,15 +1,16 @@
-"""Hydra callbacks around the points of a sweep: they are counted, share the cores of the machine, and are reported at
-the end. What needs torch is imported behind the bar."""
+"""Hydra callbacks around the points of a sweep, which are counted and reported. What needs torch is imported behind the
+bar."""
 
 import logging
-import os
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
 from types import SimpleNamespace
 from typing import ClassVar
 
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
@@ -18,12 +19,11 @@ from hydra.experimental.callback import Callback
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig
 
-from lantern.cli.composing import error_of
+from lantern.cli.composing import error_of, expand_home
 from lantern.cli.error_messages import at_end, sentence, user_error
 from lantern.evaluation.progress import EvaluationBar, open_bar
 
 log = logging.getLogger(__name__)
-THREADS = "OMP_NUM_THREADS"
 
 
 class SweepReport(Callback):
@@ -37,15 +37,20 @@ class SweepReport(Callback):
         self._points, name = counted(config)
         if self._points:
             open_bar(EvaluationBar(self._points, name=name))
+        from lantern.cli.run_setting import request_of
         from lantern.reporting.merge import begin_sweep
 
         try:
             instantiate(config.budget)
+            points, loader = points_of(config), _loader()  # none where a sweeper chooses them as it goes
+            expand_home(first := loader.load_sweep_config(config, points[0]) if points and loader else config)
+            request_of(first)
             if not config.dry_run:
                 begin_sweep(Path(config.hydra.sweep.dir))
-        except Exception as error:  # found now and not after the sweep
+        except Exception as error:  # found now, once, and not in each point or after the sweep
+            open_bar(None)
             # SystemExit, because Hydra turns any other exception of a callback into a warning
-            raise SystemExit(f"error: {user_error(error) or error}") from error
+            raise SystemExit(f"error: {reason_of(error) or error}") from error
         if not config.dry_run:
             self._sweep = config
             at_end.append(self.report_failed)
@@ -99,6 +104,7 @@ class Points(Callback):
     """Counts and times the points of a sweep of trainings, for the bars of those that run in this process."""
 
     here: ClassVar["Points | None"] = None
+    began: ClassVar[float | None] = None  # when the command in this process did, or its point
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock, self._since, self._took = clock, 0.0, list[float]()  # of each point that has ended
@@ -112,7 +118,8 @@ class Points(Callback):
         Points.here = None
 
     def on_job_start(self, **_: object) -> None:
-        self._number, self._since, self._trains = self._number + 1, self._clock(), False
+        Points.began = self._clock()
+        self._number, self._since, self._trains = self._number + 1, Points.began, False
 
     def on_job_end(self, **_: object) -> None:
         if self._trains:  # else it was finished before
@@ -132,51 +139,35 @@ class Points(Callback):
         return (self._number - 1 + share) / self._total, left_s
 
 
-class DividedCores(Callback):
-    """Sets the number of threads of each process that a launcher starts beside others, unless the user has: with all
-    cores for each, they wait for one another."""
-
-    def __init__(self, at_once: int | None = None) -> None:
-        """at_once: processes at a time; None: as many as there are points."""
-        self._at_once = at_once
-
-    def on_multirun_start(self, config: DictConfig, **_: object) -> None:
-        """Sets the variable in this process, whose environment the others inherit."""
-        if THREADS in os.environ:
-            return
-        from lantern.runtime.cores import usable_cores  # imports torch
-
-        cores = len(usable_cores())
-        at_once = min(count for count in (self._at_once, number_of_points(config), cores) if count and count > 0)
-        os.environ[THREADS] = str(cores // at_once)
-
-
 def reason_of(error: BaseException) -> str | None:
     """The sentence of a failure that a user can fix. That of in_one_sentence names settings as the command line does,
     its cause may not."""
     if isinstance(error, CompactHydraException) and str(error).startswith("error: "):
         return str(error).removeprefix("error: ")
-    if known := user_error(error):
-        return str(known)
-    return sentence(error) if isinstance(error, CompactHydraException) else None
+    known = user_error(error) or (sentence(error) if isinstance(error, CompactHydraException) else None)
+    return known and str(known)
 
 
 def counted(config: DictConfig) -> tuple[int, str]:
     """The number of points, or of trials where a sweeper chooses them as it goes, 0 if unknown; and the name of one."""
-    points = number_of_points(config)
-    return (points, "point") if points else (config.hydra.sweeper.get("n_trials") or 0, "trial")
+    points = points_of(config)
+    return (len(points), "point") if points else (config.hydra.sweeper.get("n_trials") or 0, "trial")
 
 
-def number_of_points(config: DictConfig) -> int | None:
-    """The points of the sweep; None under a sweeper that chooses its points as it goes."""
+def points_of(config: DictConfig) -> list[list[str]]:
+    """The overrides of each point of the sweep; none under a sweeper that chooses its points as it goes."""
     kind = get_class(config.hydra.sweeper._target_)
     if not hasattr(kind, "split_arguments"):
-        return None
+        return []
     settings = {key: value for key, value in config.hydra.sweeper.items() if key != "_target_"}
     axes = [f"{key}={values}" for key, values in (settings.get("params") or {}).items()]
-    hydra = GlobalHydra.instance()
-    loader = hydra.config_loader() if hydra.is_initialized() else None  # lists the options of glob(*)
+    loader = _loader()  # lists the options of glob(*)
     overrides = OverridesParser.create(loader).parse_overrides([*axes, *config.hydra.overrides.task])
     sweeper = kind(**settings)
     sweeper.config, sweeper.hydra_context = config, loader and SimpleNamespace(config_loader=loader)
-    return sum(map(len, sweeper.split_arguments(overrides, None)))
+    return list(chain.from_iterable(sweeper.split_arguments(overrides, None)))
+
+
+def _loader() -> ConfigLoader | None:
+    hydra = GlobalHydra.instance()
+    return hydra.config_loader() if hydra.is_initialized() else None

@@ -42,9 +42,6 @@ class ContinuousTokenizer(nn.Module):
 
     def __init__(self, tokenizer: VQTokenizer, standardisation: Standardisation) -> None:
         super().__init__()
-        channels, constants = tokenizer.codebook.shape[1], len(standardisation.mean)
-        if channels != constants:
-            raise ValueError(f"{constants} channels are standardised, the tokenizer has {channels}")
         self.tokenizer, self.standardisation = tokenizer, standardisation.to(tokenizer.codebook.device)
 
     @property
@@ -98,7 +95,3 @@ class ContinuousTransformer(Transformer):
         part, _, rest = name.partition(".")
         lower = len(self.layers) - self.trained_layers
         return part in ("cls_embedding", "tok_embeddings") or (part == "layers" and int(rest.partition(".")[0]) < lower)
-
-    def shared_with(self, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The base's weights that are also this one's."""
-        return {name: value for name, value in base.items() if self.is_shared(name)}

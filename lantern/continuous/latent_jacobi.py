@@ -53,8 +53,7 @@ class LatentJacobi:
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the target's tokens at the positions behind the verdict's, and the conditions they were drawn from."""
-        if verdict.picks is None:
-            raise LanternError("drafter=latent_jacobi needs the target's tokens at all nodes; use another verification")
+        assert verdict.picks is not None  # of every verification of latents
         behind = (verdict.accepted[:, None] + 1 + self._order).clamp(max=self.depth)
         self._guesses = verdict.picks.gather(1, expand_index_like(behind, verdict.picks))
         self._laws = probs.gather(1, expand_index_like(behind, probs))

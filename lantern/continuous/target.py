@@ -65,9 +65,10 @@ def load_continuous_target(
         raise CheckpointError(f"{folder}/config.json names no base_hash, so it is no continuous target; {REMEDY}")
     images = tokenizer_of(config, folder, tokenizer)
     check_made_for(config, "base", folder, base, weights_hash(base))
-    shared, sizes = load_weights(base)[0], {"config": config, "codebook": images.codebook}
+    sizes = {"config": config, "codebook": images.codebook}
     transformer = build_described(transformer_of, sizes, folder, REMEDY)
-    load_strictly(transformer, transformer.shared_with(shared) | state, folder, REMEDY)
+    shared = {name: value for name, value in load_weights(base)[0].items() if transformer.is_shared(name)}
+    load_strictly(transformer, shared | state, folder, REMEDY)
     conditioner = build_described(conditioner_of, {"config": config}, folder, REMEDY)
     cast(transformer.to(where), resolve_dtype(dtype, where))
     continuous = ContinuousTokenizer(images.to(where), transformer.tok_embeddings.standardisation)

@@ -13,7 +13,7 @@ import pyarrow
 
 from lantern.data.image_io import caption_keys, try_caption
 from lantern.data.imagefolder import class_numbers, synsets
-from lantern.data.splits import IndexedImages, UnusableImageError, index_row
+from lantern.data.splits import IndexedImages, Sample, UnusableImageError
 from lantern.data.text_tables import column_of
 from lantern.errors import LanternError, explaining, first_line
 
@@ -81,11 +81,12 @@ class HubReader:
     """Encoded images by their part and row; in ascending order each part is read once."""
 
     def __init__(self, stream: Stream) -> None:
-        self.stream, self.part, self.row, self.problem = stream, -1, 0, ""
+        self.stream, self.row, self.problem = stream, 0, ""
+        self.part: int | None = -1
         self._rows: Iterator[dict[str, pyarrow.Scalar]] = iter(())
         self._last: pyarrow.Scalar | None = None
 
-    def __call__(self, file: str, part: int, row: int) -> bytes:
+    def __call__(self, file: str, part: int | None, row: int) -> bytes:
         if (part, row + 1) != (self.part, self.row) or self._last is None:
             self._last = self._find(part, row)
         try:
@@ -95,7 +96,7 @@ class HubReader:
                 raise
             raise UnusableImageError(first_line(error)) from error
 
-    def _find(self, part: int, row: int) -> pyarrow.Scalar:
+    def _find(self, part: int | None, row: int) -> pyarrow.Scalar:
         """The cell of a row; for one before the last, the part is read again from its start."""
         column, self._last = str(self.stream.image_column), None
         if part != self.part or row < self.row:
@@ -130,35 +131,33 @@ def hub_images(
     stream = Stream(name, split, image_column, config=config, **options)
     if stream.image_column is None or stream.rows.features is None:
         raise LanternError(f"{name}:{split} has no column of images; name one of the columns with data.image_column=…")
-    usual = ("label", *caption_keys(None), "txt") if num_classes else (*caption_keys(None), "txt")
-    keys = caption_keys(caption_column) if caption_column else usual
+    keys = (*caption_keys(caption_column, num_classes), *(() if caption_column else ("txt",)))
     caption = column_of(stream.columns, keys, "data.caption_column=…", f"{name}:{split}")
     captions = Stream(name, split, None, [caption], config, **options)
-    made_of = *stream.fingerprint, stream.image_column, caption, num_classes
+    made_of = *stream.fingerprint, stream.image_column, caption
     items = [(name, part, *made_of) for part in range(stream.rows.num_shards)]
     names = getattr(captions.rows.features[caption], "names", None) if num_classes else None
     renamed: dict[str, str] = {}
     if names and set(names) <= synsets().keys():
         numbers = class_numbers(set(names), num_classes)
         renamed = {str(label): str(numbers[synset]) for label, synset in enumerate(names)}
-    index = partial(index_parts, captions, caption, renamed, num_classes)
-    return IndexedImages(name, items, index, HubReader(stream), size, cache_dir, validation_share, 1)
+    return IndexedImages(
+        name, items, partial(find_samples, captions, caption, renamed), HubReader(stream), size, cache_dir,
+        validation_share, num_classes, is_checked=False,
+    )  # fmt: skip
 
 
-def index_parts(
-    stream: Stream, column: str, numbers: Mapping[str, str], num_classes: int | None, items: list[tuple]
-) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """A row of the index for each row of the parts, whose images are decoded only when they are used. numbers: of
-    classes, by the labels of folders that are a part of ImageNet's."""
-    for name, part, *_ in items:
-        with explaining(f"{name} cannot be read", "start again, it goes on", LanternError):
-            try:
-                with closing(stream.read([column], part)) as rows:
-                    for row, cells in enumerate(rows):
-                        caption, problem = try_caption(cells[column].as_py, num_classes)
-                        problem = problem or ("" if caption else "no caption")
-                        yield index_row(name, f"{name}/{part}-{row}", problem, numbers.get(caption, caption), part, row)
-            except Exception as error:
-                if not is_damage(error):
-                    raise
-                yield index_row(name, f"{name}/{part}", f"the part breaks off: {first_line(error)}")
+def find_samples(stream: Stream, column: str, numbers: Mapping[str, str], item: tuple) -> Iterator[Sample]:
+    """Of a part, whose images are decoded only when they are used. numbers: of classes, by the labels of folders that
+    are a part of ImageNet's."""
+    name, part, *_ = item
+    with explaining(f"{name} cannot be read", "start again, it goes on", LanternError):
+        try:
+            with closing(stream.read([column], part)) as rows:
+                for row, cells in enumerate(rows):
+                    caption, problem = try_caption(cells[column].as_py)
+                    yield Sample((name, part, row), f"{name}/{part}-{row}", numbers.get(caption, caption), problem)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            yield Sample((name, part, 0), f"{name}/{part}", problem=f"the part breaks off: {first_line(error)}")

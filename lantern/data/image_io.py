@@ -30,7 +30,13 @@ def load_image(content: bytes, size: int | None, draft: int | None = None) -> np
     """uint8 [size, size, 3] in sRGB of an encoded image, or of its own height and width for size=None. draft: a huge
     JPEG may be decoded at a fraction of its size, at least so many pixels a side; faster, and other pixels than a PNG
     of it has. Raises any of Pillow's errors; problem_of catches them."""
-    with _open(content) as opened:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # above twice that size Pillow raises an error
+        try:
+            opened = Image.open(BytesIO(content), formats=FORMATS)
+        except UnidentifiedImageError as error:
+            raise LanternError("it is no image, or one of a format that is not read") from error
+    with opened:
         if draft:
             opened.draft(None, (draft, draft))
         image = ImageOps.exif_transpose(opened)
@@ -47,15 +53,6 @@ def load_image(content: bytes, size: int | None, draft: int | None = None) -> np
             image.putalpha(alpha)
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
         return np.asarray(ImageOps.fit(image, (size, size), Image.Resampling.LANCZOS) if size else image)
-
-
-def _open(content: bytes) -> Image.Image:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # above twice that size Pillow raises an error
-        try:
-            return Image.open(BytesIO(content), formats=FORMATS)
-        except UnidentifiedImageError as error:
-            raise LanternError("it is no image, or one of a format that is not read") from error
 
 
 def _as_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
@@ -92,28 +89,30 @@ def is_hidden(name: str) -> bool:
 
 def images_below(folder: str) -> set[Path]:
     """All image files below a folder. Links to folders are followed last and each folder only once: loops end, and a
-    folder reached in two ways keeps its own name. Hidden files come last and are only reported."""
+    folder reached in two ways keeps its own name."""
     images, hidden, seen = set(), [], set()
-    visible, linked, left_out = [folder], [], []  # folders still to be listed
-    while queue := visible or linked or left_out:
-        place = queue.pop(0)
+    own, linked = [Path(folder)], list[Path]()  # folders still to be listed
+    while own or linked:
+        place = (own or linked).pop(0)
         if (real := os.path.realpath(place)) in seen:
             continue
         seen.add(real)
         try:
-            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+            entries = sorted(place.iterdir())
         except OSError as error:
-            log.warning("%s cannot be listed (%s); its images were left out", printable(place), error.strerror)
+            log.warning("%s cannot be listed (%s); its images were left out", printable(str(place)), error.strerror)
             continue
         for entry in entries:
-            is_left_out = queue is left_out or is_hidden(entry.name)
-            if os.path.isdir(entry.path) and not (is_left_out and entry.is_symlink()):
-                (left_out if is_left_out else linked if entry.is_symlink() else visible).append(entry.path)
-            elif os.path.splitext(entry.name)[1].lower() in SUFFIXES and os.path.isfile(entry.path):
-                hidden.append(entry.path) if is_left_out else images.add(Path(entry.path))
+            is_folder, is_image = entry.is_dir(), entry.suffix.lower() in SUFFIXES and entry.is_file()
+            if is_hidden(entry.name) and (is_folder or is_image):
+                hidden.append(entry.name)
+            elif is_folder:
+                (linked if entry.is_symlink() else own).append(entry)
+            elif is_image:
+                images.add(entry)
     if hidden:
         shown = printable(", ".join(hidden[:NAMES_SHOWN]))
-        log.warning("left out %d images in hidden and system folders of %s: %s …", len(hidden), folder, shown)
+        log.warning("left out %d hidden images and folders of %s: %s …", len(hidden), folder, shown)
     return images
 
 
@@ -124,11 +123,11 @@ def read_bytes(file: str, start: int, size: int) -> bytes:
         return opened.read(size)
 
 
-def try_caption(read: Callable[[], object], num_classes: int | None = None) -> tuple[str, str]:
-    """The caption that `read` returns, and the reason why it cannot be used: one that cannot be read stops no data set.
-    num_classes: of a model that is told classes."""
+def try_caption(read: Callable[[], object]) -> tuple[str, str]:
+    """The caption that `read` returns, and the reason why it cannot be used: one that cannot be read stops no data
+    set."""
     try:
-        return as_class(caption_of(read()), num_classes)
+        return caption_of(read()), ""
     except Exception as error:  # json.loads raises RecursionError and others, pyarrow UnicodeDecodeError
         return "", str(error) or type(error).__name__
 
@@ -156,9 +155,9 @@ def as_class(caption: str, num_classes: int | None) -> tuple[str, str]:
     return caption, f"its caption {caption[:80]!r} is no class from 0 to {num_classes - 1}"
 
 
-def caption_keys(named: str | None) -> tuple[str, ...]:
+def caption_keys(named: str | None, num_classes: int | None = None) -> tuple[str, ...]:
     """The keys of a record under which its caption is looked for: the one that a setting names, or the usual ones."""
-    return (str(named),) if named else CAPTION_KEYS
+    return (str(named),) if named else ("label", *CAPTION_KEYS) if num_classes else CAPTION_KEYS
 
 
 def caption_in(record: object, keys: Sequence[str] = CAPTION_KEYS) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from math import ceil
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 from zipfile import ZipFile, is_zipfile
 
 import numpy as np
@@ -90,34 +90,22 @@ class HubImages:
     one restarts the stream."""
 
     def __init__(self, name: str, split: str, count: int | None = None, size: int | None = None) -> None:
-        from lantern.data.dataset_stream import Stream  # imports `datasets`, which takes seconds
+        from lantern.data.dataset_stream import HubReader, Stream  # imports `datasets`, which takes seconds
 
-        self.name, self.size, self.stream = name, size, Stream(name, split)
-        if self.stream.image_column is None:
+        stream, self.name, self.size = Stream(name, split), name, size
+        if stream.image_column is None:
             raise LanternError(f"{name}:{split} has no column of images; give another data set or split")
-        self._columns = [self.stream.image_column]
-        known = self.stream.count or sum(1 for _ in islice(self._read(), count))
+        known = stream.count or sum(1 for _ in islice(stream.read([stream.image_column]), count))
         self._count = known if count is None else min(known, count)
-        self._position, self._rows, self._shapes = 0, self._read(), set[tuple[int, ...]]()
-
-    def _read(self) -> Iterator[dict[str, Any]]:
-        return self.stream.read(self._columns)
+        self._content, self._shapes = HubReader(stream), set[tuple[int, ...]]()
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, which: slice) -> Tensor:
-        start, stop, _ = which.indices(len(self))
-        if start < self._position:
-            self._position, self._rows = 0, self._read()
-        taken = islice(self._rows, start - self._position, stop - self._position)
-        self._position = stop
-        cells = [row[self._columns[0]] for row in taken]
-        names = (f"image {number} of {self.name}" for number in range(start, stop))
-        return _as_tensor(
-            (_pixels(partial(self.stream.content, c), self.size, name) for c, name in zip(cells, names, strict=True)),
-            self._shapes,
-        )
+        numbers = range(*which.indices(len(self)))
+        images = (_pixels(partial(self._content, "", None, i), self.size, f"image {i} of {self.name}") for i in numbers)
+        return _as_tensor(images, self._shapes)
 
 
 def open_images(source: str | Path, size: int | None = None) -> Images:

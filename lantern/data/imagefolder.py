@@ -4,20 +4,11 @@ model of classes an image without one has the class of its folder."""
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from lantern.data.image_io import (
-    READ,
-    as_class,
-    caption_in,
-    caption_keys,
-    images_below,
-    read_bytes,
-    try_caption,
-)
-from lantern.data.splits import IndexedImages, index_image, is_readable, named_splits
+from lantern.data.image_io import READ, as_class, caption_in, caption_keys, images_below, read_bytes, try_caption
+from lantern.data.splits import IndexedImages, Sample, is_readable, named_splits
 from lantern.data.text_tables import TABLES, Record, decode_text, printable, read_records
 from lantern.errors import LanternError
 from lantern.runtime.home import HOME
@@ -29,16 +20,17 @@ log = logging.getLogger(__name__)
 
 
 def image_folder(
-    folder: str, size: int, cache_dir: str, validation_share: float = 0.1, num_workers: int = 2,
-    caption_column: str | None = None, num_classes: int | None = None,
+    folder: str, size: int, cache_dir: str, validation_share: float = 0.1, caption_column: str | None = None,
+    num_classes: int | None = None,
 ) -> IndexedImages:  # fmt: skip
     """All images below `folder`, recursively. a.png and a.jpg share a.txt and are two images. caption_column: of the
     metadata, else caption, text or prompt; num_classes: of a model that is told classes, which folders then are."""
     folder = os.path.expanduser(str(folder))
-    items = [(*sample, size) for sample in find_images(folder, caption_keys(caption_column), num_classes)]
+    items = find_images(folder, caption_keys(caption_column), num_classes)
     return IndexedImages(
-        folder, items, index_files, read_bytes, size, cache_dir, validation_share, num_workers, IMAGES_PER_SHARD
-    )
+        folder, items, lambda item: [Sample((item[0], 0, -1), *item)], read_bytes, size, cache_dir, validation_share,
+        num_classes, IMAGES_PER_SHARD,
+    )  # fmt: skip
 
 
 def find_images(
@@ -55,9 +47,8 @@ def find_images(
     for table in _find_metadata(Path(folder), files):
         _add_metadata(lines, table, keys)
     others = {file: line for file, line in lines.items() if file not in files}
-    if absent := [(name, printable(str(file))) for file, (name, _, problem) in others.items() if not problem]:
-        count, (name, first) = len(absent), absent[0]
-        log.warning("%d files that metadata names are not in %s, the first in %s: %s …", count, folder, name, first)
+    if absent := [f"{name}: {printable(str(file))}" for file, (name, _, problem) in others.items() if not problem]:
+        log.warning("%d files that metadata names are not in %s: %s …", len(absent), folder, absent[0])
     splits = named_splits([str(file.relative_to(folder)) for file in files])
     outer = {Path(folder), *(Path(folder) / place for place in splits)}  # no class
     named = {file.parent.name for file in files if file.parent not in outer} if num_classes else set()
@@ -86,41 +77,26 @@ def _add_metadata(lines: Lines, table: Path, keys: Sequence[str]) -> None:
 
 
 def _read_record(record: Record, folder: Path, keys: Sequence[str]) -> tuple[Path, str, str]:
-    file, values = Path(record.name), record.values  # until the record is known to be about another file
-    try:
-        if record.problem:
-            raise LanternError(record.problem)
-        file = folder / values["file_name"]
-        if not values.keys() & set(keys):
-            raise KeyError(keys[0])
-        return file, caption_in(values, keys), ""
-    except LanternError as error:
-        return file, "", str(error)
-    except (ValueError, TypeError, LookupError):
-        shown = printable(str(values)[:80])
-        return file, "", f"it is {shown}; give a row the name of its image as file_name, and its caption as {keys[0]}"
+    values, name = record.values, record.values.get("file_name")
+    if record.problem or not isinstance(name, str) or not values.keys() & set(keys):
+        told = f"it has no file_name, or no {keys[0]}; give a row the name of its image, and its caption"
+        return Path(record.name), "", record.problem or told
+    return folder / name, *try_caption(lambda: caption_in(values, keys))
 
 
 def _caption(file: Path, lines: Lines, classes: dict[str, int], num_classes: int | None) -> tuple[str, str]:
-    """The caption of an image and its problem. For a model of classes its folder's class, unless its own caption is the
-    number of one."""
-    caption, problem = _own_caption(file, lines)
-    if problem or not num_classes:
-        return caption, problem
-    (caption, problem), number = as_class(caption, num_classes), classes.get(file.parent.name)
-    is_class = caption and not problem
-    return (caption, problem) if is_class or number is None else (str(number), "")
-
-
-def _own_caption(file: Path, lines: Lines) -> tuple[str, str]:
-    """By its line of the metadata, else by the .txt beside it."""
+    """The caption of an image and its problem, by its line of the metadata, else by the .txt beside it. For a model of
+    classes its folder's class, unless its own caption is the number of one."""
     name, caption, problem = lines.get(file, ("", "", ""))
     text = next(filter(Path.is_file, (file.with_suffix(suffix) for suffix in (".txt", ".TXT"))), None)
-    if caption or problem:
-        return caption, problem and f"{name}: {problem}"
-    if text is None:
-        return "", ""
-    return try_caption(lambda: decode_text(text.read_bytes()))
+    if problem:
+        return caption, f"{name}: {problem}"
+    if not caption and text:
+        caption, problem = try_caption(lambda: decode_text(text.read_bytes()))
+    number = classes.get(file.parent.name)
+    if problem or number is None or (caption and not as_class(caption, num_classes)[1]):
+        return caption, problem
+    return str(number), ""
 
 
 def class_numbers(folders: set[str], num_classes: int) -> dict[str, int]:
@@ -148,9 +124,3 @@ def class_numbers(folders: set[str], num_classes: int) -> dict[str, int]:
 def synsets() -> dict[str, int]:
     """ImageNet's classes by their synsets."""
     return {synset: number for number, synset in enumerate(SYNSETS.read_text().split())}
-
-
-def index_files(items: list[tuple[str, str, str, int]]) -> Iterator[dict[str, Any]]:
-    """A row of the index for each (file, caption, problem, size)."""
-    for file, caption, problem, size in items:
-        yield index_image((file, 0, -1), file, caption, problem, size, read_bytes)

@@ -4,13 +4,12 @@ and a column of captions. Row groups are read in place; nothing is converted, an
 import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 
 from lantern.data.image_io import caption_keys, try_caption
-from lantern.data.splits import IndexedImages, find_files, index_image, index_row, is_readable
+from lantern.data.splits import IndexedImages, Sample, find_files, is_readable
 from lantern.data.text_tables import column_of
 from lantern.errors import LanternError, first_line
 
@@ -19,7 +18,7 @@ SEPARATOR = "\0"  # between a file and its column in the index
 
 def parquet_images(
     files: str, size: int, cache_dir: str, image_column: str = "image", caption_column: str | None = None,
-    validation_share: float = 0.1, num_workers: int = 2, num_classes: int | None = None,
+    validation_share: float = 0.1, num_classes: int | None = None,
 ) -> IndexedImages:  # fmt: skip
     """files: a folder of .parquet files or a pattern; caption_column: else caption, text or prompt; num_classes: of a
     model that is told classes, which a column `label` may give."""
@@ -27,24 +26,19 @@ def parquet_images(
     found = find_files(files, ".parquet")
     if not found:
         raise LanternError(f"no parquet files at {files}; give a folder or a pattern with data.files=...")
-    keys = caption_keys(caption_column)
-    keys = ("label", *keys) if num_classes and not caption_column else keys
-    items = [(file, image_column, keys, size, num_classes) for file in found]
-    return IndexedImages(files, items, index_files, read_cell, size, cache_dir, validation_share, num_workers)
+    items = [(file, image_column, caption_keys(caption_column, num_classes)) for file in found]
+    return IndexedImages(files, items, find_samples, read_cell, size, cache_dir, validation_share, num_classes)
 
 
-def index_files(items: list[tuple[str, str, Sequence[str], int, int | None]]) -> Iterator[dict[str, Any]]:
-    """Rows of the index of each (file, image column, possible caption columns, image size, number of classes)."""
-    for file, *item in items:
-        try:
-            yield from _index_file(file, *item)
-        except (pyarrow.ArrowException, OSError, LanternError) as error:
-            yield index_row(file, file, f"not readable as parquet: {first_line(error)}")
+def find_samples(item: tuple[str, str, Sequence[str]]) -> Iterator[Sample]:
+    """Of a file, with its image column and possible caption columns."""
+    try:
+        yield from _find_samples(*item)
+    except (pyarrow.ArrowException, OSError, LanternError) as error:
+        yield Sample((item[0], 0, 0), item[0], problem=f"not readable as parquet: {first_line(error)}")
 
 
-def _index_file(
-    file: str, image_column: str, keys: Sequence[str], size: int, num_classes: int | None
-) -> Iterator[dict[str, Any]]:  # fmt: skip
+def _find_samples(file: str, image_column: str, keys: Sequence[str]) -> Iterator[Sample]:
     if not is_readable(file):  # opening a named pipe would wait for ever
         raise LanternError("it is no file, or may not be read")
     with pyarrow.parquet.ParquetFile(file) as opened:
@@ -55,9 +49,7 @@ def _index_file(
     location = f"{file}{SEPARATOR}{image_column}"
     for group, cells in enumerate(captions):
         for row, cell in enumerate(cells):
-            name = f"{file}#{group}-{row}"  # its part below the source decides the split
-            caption, problem = try_caption(cell.as_py, num_classes)
-            yield index_image((location, group, row), name, caption, problem, size, read_cell)
+            yield Sample((location, group, row), f"{file}#{group}-{row}", *try_caption(cell.as_py))
 
 
 def read_cell(location: str, group: int, row: int) -> bytes:

@@ -65,8 +65,7 @@ def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict
     each with :column behind it where that is not one of KEYS; a folder of .txt files. Of a table of text all columns
     are kept, as GenEval's layout needs them, of a folder the "name" of each file, as DPG-bench's does."""
     if isinstance(source, Sequence) and not isinstance(source, str):
-        found = _without_blanks([str(prompt).strip() for prompt in source], "the prompt list")
-        return [{"prompt": prompt} for prompt in found]
+        return _filled([{"prompt": str(prompt).strip()} for prompt in source if str(prompt).strip()], "the prompt list")
     if not str(source).strip():  # which Path takes for the working folder
         raise LanternError("prompts= names no prompts; give a list, a file or a name")
     place = BENCHMARKS.get(source, str(source))
@@ -82,8 +81,7 @@ def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict
         records = _of_hub(*found.groups())
     else:
         records = [{"prompt": line.strip()} for line in LINE_END.split(_read(path, Path(folder))) if line.strip()]
-    _without_blanks([record["prompt"] for record in records], place)
-    return records
+    return _filled(records, place)
 
 
 def _of_table(place: str, column: str | None) -> list[dict]:
@@ -198,8 +196,7 @@ def _read(path: Path, folder: Path) -> str:
     return text
 
 
-def _without_blanks(lines: Sequence[str], source: str) -> list[str]:
-    prompts = [line.strip() for line in lines if line.strip()]
-    if not prompts:
+def _filled(records: list[dict], source: str) -> list[dict]:
+    if not any(record["prompt"] for record in records):
         raise LanternError(f"{source} holds no prompts; write at least one, a prompt a line")
-    return prompts
+    return records

@@ -6,18 +6,20 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from datasets import Dataset, Features, Value
 
-from lantern.data.cached_table import MakeRows, cache_key, cached_rows
-from lantern.data.image_io import NAMES_SHOWN, READ, load_image, problem_of
+from lantern.data.cached_table import cached_rows
+from lantern.data.image_io import NAMES_SHOWN, READ, as_class, load_image, problem_of
 from lantern.data.text_tables import is_text, printable
 from lantern.errors import LanternError, explaining, first_line
+from lantern.identity import digest
 from lantern.runtime.files import replace_text
 
 LOCATION = ("file", "start", "size")  # the arguments of a Read
@@ -28,10 +30,19 @@ FEATURES = Features(
 SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 SPLITS |= dict.fromkeys(("validation", "val", "valid", "dev"), "validation")
 NAMED = re.compile(rf"((?:.*?/)??({'|'.join(SPLITS)})(?:[-.][^/#]*|[-._]?\d[^/#]*)?)[/#]", re.IGNORECASE)  # in a path
-RULES = 4  # by which samples are used or listed; an index made by others is made again
+RULES = 5  # by which samples are used or listed; an index made by others is made again
 log = logging.getLogger(__name__)
 Place = tuple[str, int, int]  # file, start, size
 Read = Callable[[str, int, int], bytes]  # of a Place -> an encoded image
+
+
+class Sample(NamedTuple):
+    """What a reader finds in a data set's files: an image, or a file without one."""
+
+    place: Place
+    name: str  # its part below the source decides the split
+    caption: str = ""
+    problem: str = ""  # why it cannot be used, as far as the reader knows
 
 
 class Split(Protocol):
@@ -106,15 +117,26 @@ class IndexedImages:
     images to their problems."""
 
     def __init__(
-        self, source: str, items: list, index_items: MakeRows, read: Read, size: int, cache_dir: str,
-        validation_share: float, num_workers: int, items_per_shard: int = 1,
+        self, source: str, items: list, find: Callable[[Any], Iterable[Sample]], read: Read, size: int, cache_dir: str,
+        validation_share: float, num_classes: int | None, items_per_shard: int = 1, is_checked: bool = True,
     ) -> None:  # fmt: skip
-        """items: tuples that begin with a file; for each, index_items yields rows of FEATURES, one per image, also for
-        unusable images; `read` returns an image's bytes."""
+        """items: tuples that begin with a file; find: the samples of one, unusable ones too; read: an image's bytes;
+        num_classes: of a model that is told classes; is_checked: images are decoded once, to list damaged ones."""
         self.source, self.read, self.size, self.validation_share = source, read, size, validation_share
-        self.fingerprint = cache_key(RULES, items, size, _file_stats(items))
+        self.fingerprint = digest([RULES, items, size, num_classes, _file_stats(items)])
         folder = Path(cache_dir).expanduser() / f"list-{self.fingerprint}"
-        self.rows = cached_rows(folder, index_items, items, FEATURES, num_workers, items_per_shard)
+
+        def index(chosen: Sequence) -> Iterator[dict[str, Any]]:
+            for (file, *at), name, caption, problem in chain.from_iterable(map(find, chosen)):
+                caption, unfit = as_class(caption, num_classes)
+                problem = problem or unfit or ("" if caption else "no caption")
+                problem = problem or (problem_of(partial(read, file, *at), size) if is_checked else "")
+                if not is_text(file):
+                    file, problem = printable(file), "the name of its file or folder is not UTF-8; rename it"
+                told = {"name": printable(name), "problem": printable(problem)}
+                yield {"file": file, "start": at[0], "size": at[1], "caption": caption, **told}
+
+        self.rows = cached_rows(folder, index, items, FEATURES, items_per_shard)
         problems = zip(self.rows["name"], self.rows["problem"], strict=True)
         self.skipped = {name: problem for name, problem in problems if problem}
         report_skipped(self.skipped, len(self.rows), source, folder / "skipped.txt")
@@ -129,7 +151,7 @@ class IndexedImages:
             log.info("the %d images of test in %s are left out", splits.count("test"), self.source)
         if not chosen:
             raise LanternError(f"no image of {self.source} falls into {name}; add images or set data.validation_share")
-        key = cache_key(self.fingerprint, name, self.validation_share, "by folder or path")
+        key = digest([self.fingerprint, name, self.validation_share, "by folder or path"])
         return IndexedSplit(self.rows.select(chosen), self.read, self.size, key)
 
     def _splits(self, paths: Sequence[str], problems: Sequence[str]) -> list[str]:
@@ -166,21 +188,6 @@ def report_skipped(skipped: Mapping[str, str], total: int, source: str, path: Pa
             "read, with captions as docs/training.md says"
         )
     log.warning("skipped %d of %d images in %s, listed in %s: %s", len(lines), total, source, path, shown)
-
-
-def index_image(place: Place, name: str, caption: str, problem: str, size: int, read: Read) -> dict[str, Any]:
-    """The row of an image. If no problem is known yet, decodes the image at this size to find one."""
-    if not problem:
-        problem = problem_of(partial(read, *place), size) if caption else "no caption"
-    return index_row(place[0], name, problem, caption, *place[1:])
-
-
-def index_row(file: str, name: str, problem: str, caption: str = "", start: int = 0, size: int = 0) -> dict[str, Any]:
-    """A row of FEATURES: an image's location, its name, its caption, and why it cannot be used."""
-    if not is_text(file):
-        file, problem = printable(file), "the name of its file or folder is not UTF-8; rename it"
-    told = {"name": printable(name), "problem": printable(problem)}
-    return {"file": file, "caption": caption, "start": start, "size": size} | told
 
 
 def find_files(source: str, suffix: str) -> list[str]:

@@ -52,7 +52,7 @@ def read_records(place: Path | str) -> Iterator[Record]:
         read = READERS[Path(place).suffix.lower()]
         with open(place, "rb") if isinstance(place, Path) else fsspec.open(place, "rb") as file:
             yield from read(file, str(place))
-    except (OSError, ValueError) as error:  # Arrow's are kinds of these
+    except (OSError, ValueError, csv.Error) as error:  # Arrow's are kinds of these
         yield Record(str(place), {}, f"not readable: {first_line(error)}")
 
 
@@ -78,28 +78,23 @@ def _read_json(file: BinaryIO, place: str) -> Iterator[Record]:
 
 def _read_csv(file: BinaryIO, place: str, delimiter: str = ",") -> Iterator[Record]:
     rows = csv.DictReader(io.StringIO(decode_text(file.read()), newline=""), delimiter=delimiter)
-    try:
-        for row in rows:
-            more = ", ".join(row.pop(None, []))  # type: ignore[call-overload]
-            problem = f"it has more fields than the header: {printable(more[:SHOWN])}; quote a text with {delimiter!r}"
-            is_whole = not more.strip(", ")
-            yield Record(f"{place} line {rows.line_num}", row if is_whole else {}, "" if is_whole else problem)
-    except csv.Error as error:  # of a field without end
-        yield Record(f"{place} line {rows.line_num + 1}", {}, f"not readable from here on: {error}")
+    for row in rows:
+        more = ", ".join(row.pop(None, []))  # type: ignore[call-overload]
+        problem = f"it has more fields than the header: {printable(more[:SHOWN])}; quote a text with {delimiter!r}"
+        is_whole = not more.strip(", ")
+        yield Record(f"{place} line {rows.line_num}", row if is_whole else {}, "" if is_whole else problem)
 
 
 def _read_parquet(file: BinaryIO, place: str) -> Iterator[Record]:
     from pyarrow.parquet import ParquetFile
 
     with ParquetFile(file) as opened:
-        number = 0
-        for batch in opened.iter_batches():
-            for row in range(batch.num_rows):
-                name, number = f"{place} row {number}", number + 1
-                try:
-                    yield Record(name, {key: batch[key][row].as_py() for key in batch.schema.names})
-                except UnicodeDecodeError as error:
-                    yield Record(name, {}, str(error))
+        rows = (batch.slice(row, 1) for batch in opened.iter_batches() for row in range(batch.num_rows))
+        for number, row in enumerate(rows):
+            try:
+                yield Record(f"{place} row {number}", row.to_pylist()[0])
+            except UnicodeDecodeError as error:  # no text: other rows are read
+                yield Record(f"{place} row {number}", {}, str(error))
 
 
 READERS = {

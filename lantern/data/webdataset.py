@@ -7,18 +7,9 @@ import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
-from lantern.data.image_io import (
-    SUFFIXES,
-    as_class,
-    caption_in,
-    caption_keys,
-    is_hidden,
-    read_bytes,
-    try_caption,
-)
-from lantern.data.splits import IndexedImages, find_files, index_image, index_row
+from lantern.data.image_io import SUFFIXES, caption_in, caption_keys, is_hidden, read_bytes, try_caption
+from lantern.data.splits import IndexedImages, Sample, find_files
 from lantern.data.text_tables import decode_text
 from lantern.errors import LanternError
 
@@ -26,17 +17,15 @@ Span = tuple[int, int]  # start and size of a member's content in its shard
 
 
 def web_dataset(
-    shards: str, size: int, cache_dir: str, validation_share: float = 0.1, num_workers: int = 2,
-    caption_column: str | None = None, num_classes: int | None = None,
+    shards: str, size: int, cache_dir: str, validation_share: float = 0.1, caption_column: str | None = None,
+    num_classes: int | None = None,
 ) -> IndexedImages:  # fmt: skip
     """shards: a folder of .tar files, a pattern such as data/*.tar, or data/{000..099}.tar. Missing shards
     are listed with the unusable images. caption_column: the key of a caption in a .json, else caption, text
     or prompt; num_classes: of a model that is told classes, which a sample's .cls may name."""
     shards = os.path.expanduser(str(shards))
-    files = find_shards(shards)
-    keys = caption_keys(caption_column)
-    items = [(file, size, keys, num_classes) for file in files]
-    return IndexedImages(shards, items, index_shards, read_bytes, size, cache_dir, validation_share, num_workers)
+    items = [(file, caption_keys(caption_column), bool(num_classes)) for file in find_shards(shards)]
+    return IndexedImages(shards, items, find_samples, read_bytes, size, cache_dir, validation_share, num_classes)
 
 
 def find_shards(shards: str) -> list[str]:
@@ -52,34 +41,25 @@ def find_shards(shards: str) -> list[str]:
     return files
 
 
-def index_shards(items: list[tuple[str, int, Sequence[str], int | None]]) -> Iterator[dict[str, Any]]:
-    """Rows of the index of each (shard file, image size, keys of captions, number of classes)."""
-    for file, *item in items:
-        if os.path.isfile(file):
-            yield from _index_shard(file, *item)
-        else:
-            yield index_row(file, file, "no such shard")
-
-
-def _index_shard(file: str, size: int, keys: Sequence[str], num_classes: int | None) -> Iterator[dict[str, Any]]:
-    """One row per image. A truncated shard gives its complete samples, and a row with the problem."""
+def find_samples(item: tuple[str, Sequence[str], bool]) -> Iterator[Sample]:
+    """Of a shard, with the keys of captions and whether a .cls is one. A truncated shard gives its complete samples,
+    and one with the problem."""
+    file, keys, has_classes = item
     images: dict[str, tuple[str, Span]] = {}
     texts: dict[str, list[tuple[str, Span]]] = {}
-    contents, problems = _contents(file)
-    suffixes = (".txt", ".json", *((".cls",) if num_classes else ()))
+    contents, problems = _contents(file) if os.path.isfile(file) else ([], [("", "no such shard")])
     for name, span in contents:
         key, suffix = _key_of(name)
         if suffix in SUFFIXES and key in images:
             problems.append((name, "a second image under this name"))
         elif suffix in SUFFIXES:
             images[key] = name, span
-        elif suffix in suffixes:
+        elif suffix in (".txt", ".json") or (suffix == ".cls" and has_classes):
             texts.setdefault(key, []).append((suffix, span))
     for key, (name, span) in images.items():
-        caption, problem = _caption(file, texts.get(key, []), keys, num_classes)
-        yield index_image((file, *span), f"{file}/{name}", caption, problem, size, read_bytes)
+        yield Sample((file, *span), f"{file}/{name}", *_caption(file, texts.get(key, []), keys))
     for name, problem in problems:
-        yield index_row(file, f"{file}/{name}", problem)
+        yield Sample((file, 0, 0), f"{file}/{name}".rstrip("/"), problem=problem)
 
 
 def _contents(file: str) -> tuple[list[tuple[str, Span]], list[tuple[str, str]]]:
@@ -96,7 +76,7 @@ def _contents(file: str) -> tuple[list[tuple[str, Span]], list[tuple[str, str]]]
                     hidden += [name] if suffix in SUFFIXES else []
                 elif is_plain:
                     contents.append((name, (member.offset_data, member.size)))
-                elif suffix in (*SUFFIXES, ".txt", ".json", ".cls") and not member.isdir():
+                elif suffix in SUFFIXES:
                     problems.append((name, "it is no plain file of this shard"))
     except Exception as error:  # tarfile raises ValueError, RecursionError and others on damaged headers
         problems.append((os.path.basename(file), f"the shard breaks off: {error}"))
@@ -105,14 +85,12 @@ def _contents(file: str) -> tuple[list[tuple[str, Span]], list[tuple[str, str]]]
     return contents, problems
 
 
-def _caption(
-    file: str, texts: list[tuple[str, Span]], keys: Sequence[str], num_classes: int | None
-) -> tuple[str, str]:  # fmt: skip
-    """The first caption among a sample's texts and records; without one, the first reason why."""
-    first = sorted(texts, key=lambda text: text[0] != ".cls")  # .cls is among them only for a model of classes
-    found = [try_caption(partial(_read_caption, file, keys, *text)) for text in first]
-    caption, problem = max(found, key=lambda pair: (pair[0] != "", pair[1] != ""), default=("", ""))
-    return (caption, problem) if problem else as_class(caption, num_classes)
+def _caption(file: str, texts: list[tuple[str, Span]], keys: Sequence[str]) -> tuple[str, str]:
+    """The first caption among a sample's texts and records, its class before others; without one, the first reason
+    why."""
+    texts = sorted(texts, key=lambda text: text[0] != ".cls")
+    found = [try_caption(partial(_read_caption, file, keys, *text)) for text in texts]
+    return max(found, key=lambda pair: (pair[0] != "", pair[1] != ""), default=("", ""))
 
 
 def _read_caption(file: str, keys: Sequence[str], suffix: str, span: Span) -> str:

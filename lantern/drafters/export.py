@@ -13,7 +13,6 @@ from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.released import is_released, to_released
 from lantern.drafters.loading import drafter_folder, is_training, load_network, read_drafter
 from lantern.errors import CheckpointError, LanternError, explaining
-from lantern.identity import PROVENANCE, git_state
 from lantern.models.checkpoints import (
     CONFIG_FILE,
     FILE_SUFFIXES,
@@ -27,6 +26,7 @@ from lantern.models.checkpoints import (
 from lantern.models.hub import HUB_ID, commit_of
 from lantern.runtime.files import read_object
 from lantern.runtime.home import HOME
+from lantern.runtime.provenance import PROVENANCE, git_state
 from lantern.types import Target
 
 CARD_FILE = "README.md"

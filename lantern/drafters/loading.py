@@ -14,11 +14,10 @@ from torch import Tensor
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.eagle.feature_drafter import require_features
 from lantern.drafters.eagle.kv_state import FeatureTarget
-from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
+from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.eagle.released import from_released, is_released
-from lantern.drafters.parallel import Parallel
+from lantern.drafters.parallel import Parallel, ParallelNetwork
 from lantern.errors import CheckpointError, explaining
-from lantern.identity import INT8
 from lantern.models.checkpoints import (
     CONFIG_FILE,
     FOLDER_FILES,
@@ -168,13 +167,9 @@ def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, targe
     if not (is_nameless := "target_hash" not in config and "embed_weight" in state):
         wanted["target_hash"] = target.weights_hash
     for key, value in wanted.items():
-        found = config.get(key)
-        if key == "target_hash":  # a target rounded to int8 has almost the same features
-            found, value = str(found).removesuffix(INT8), str(value).removesuffix(INT8)
-        if found != value:
+        if (found := config.get(key)) != value:
             raise CheckpointError(
-                f"the drafter in {checkpoint} is for a target with {key}={config.get(key)}, this one has {value}; "
-                f"{remedy}"
+                f"the drafter in {checkpoint} is for a target with {key}={found}, this one has {value}; {remedy}"
             )
     if is_nameless:
         log.info("%s names no target: its sizes fit this one, more cannot be checked", checkpoint)

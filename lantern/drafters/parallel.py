@@ -3,19 +3,148 @@ the tree's depth; a light map of the drafted tokens then tells the nodes of a le
 tokens that the drafter reads behind the root. Here each level reads the root's pair through a linear map of its own,
 and the pairs above its place in the image."""
 
+from collections.abc import Sequence
 from time import perf_counter
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
-from torch import Tensor
+from torch import Tensor, nn
 
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter, require_codes
 from lantern.drafters.eagle.kv_state import FeatureTarget, PairPass
-from lantern.drafters.eagle.network import FusedParallel, ParallelNetwork
+from lantern.drafters.eagle.network import PairNetwork, made_reads
 from lantern.engine.graphs import Outputs
 from lantern.errors import LanternError
+from lantern.models.llamagen.fused import FusedLayer, KVView, linear, precise
+from lantern.models.llamagen.transformer import Attention, FeedForward, KeyValues
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, TreePolicy
+
+
+class TokenChain(nn.Module):
+    """Corrects a level's prediction by the tokens drafted before it, like the recurrent heads of Domino (2605.29707)
+    and the Markov head of DSpark (2607.05147), but on features. Initially it changes nothing."""
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3 * dim, dim)
+        self.norm = nn.RMSNorm(dim, eps=eps)
+        self.feed_forward = FeedForward(dim, 2 * dim)
+        for weight in (self.fc.weight, self.fc.bias, self.feed_forward.w2.weight):
+            nn.init.zeros_(weight)
+
+    def forward(self, embeddings: Tensor, before: Tensor, predicted: Tensor) -> Tensor:
+        """embeddings of drafted tokens; before: corrected feature before each; predicted: level's, guided [..., D]."""
+        x = self.fc(torch.cat([embeddings, before, predicted], dim=-1))
+        return predicted + x + self.feed_forward(self.norm(x))
+
+
+class ParallelNetwork(PairNetwork):
+    """Level 0 is EAGLE's row and predicts the next feature. Level d predicts the d-th feature after that, from the
+    root's pair and, like SSD's vertical heads (2606.20543), from the pair above its place and that pair's right
+    neighbour. `chain` then corrects the prediction by the tokens in between."""
+
+    attention_norm = None
+
+    def __init__(
+        self, dim: int, num_heads: int, hidden_dim: int, levels: int, row: int, first: int, eps: float = 1e-5,
+        layers: Sequence[int] = (), adds_layers: bool = False,
+    ) -> None:  # fmt: skip
+        """row: pairs of a row of the image; first: the index of the image's first pair; layers, adds_layers: as of
+        made_reads."""
+        super().__init__()
+        self.row, self.first = row, first
+        self.reads = made_reads(dim, layers, adds_layers)
+        self.fc = nn.Linear(2 * dim, dim)
+        self.ahead = nn.ModuleList(nn.Linear(2 * dim, dim) for _ in range(levels - 1))
+        self.above = nn.Linear(4 * dim, dim, bias=False)
+        nn.init.zeros_(self.above.weight)
+        self.chain = TokenChain(dim, eps)
+        self.attention = Attention(dim, num_heads)
+        self.ffn_norm = nn.RMSNorm(dim, eps=eps)
+        self.feed_forward = FeedForward(dim, hidden_dim)
+
+    def embedding(self, target_weight: Tensor) -> Tensor:  # [V, D] -> [V, D]
+        """What codes are embedded with: the target's weights."""
+        return target_weight
+
+    @property
+    def entrances(self) -> list[nn.Linear]:
+        """The linear maps of the levels, level 0's first."""
+        return [self.fc, *self.ahead]
+
+    def correct(self, embeddings: Tensor, before: Tensor, predicted: Tensor) -> Tensor:  # [..., D] each
+        """A level's guided prediction, corrected by its drafted tokens and the corrected features before them."""
+        return self.chain(embeddings, before, predicted)
+
+    def forward(
+        self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
+        cache: KeyValues | None = None, level: int = 0, above: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """embeddings, features [B, T, D] of the roots' pairs, rotation [B or 1, T, 2, Dh] of the level's positions;
+        above [B, T, 4 D]: the pairs of places_above, zeros where there is none."""
+        x = self.entrances[level](torch.cat([embeddings, features], dim=-1))
+        x = x if above is None else x + self.above(above)
+        x = x + self.attention(x, rotation, mask, cache)
+        return x + self.feed_forward(self.ffn_norm(x))
+
+    def places_above(self, roots: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
+        """roots [...], levels [N] -> indices of the pair above the place that each level predicts and of its right
+        neighbour [..., N, 2]; and whether each exists and is complete before the level is drafted."""
+        behind = levels[:, None] + 1 + torch.arange(2, device=levels.device) - self.row  # the root
+        at = roots[..., None, None] + behind
+        return at.clamp(min=0), (at >= self.first) & (behind <= 0)
+
+
+class FusedParallel:
+    """A ParallelNetwork for decoding: a table holds each level's output for the embedding of each code."""
+
+    def __init__(self, network: ParallelNetwork, embed_weight: Tensor) -> None:
+        halves = [entrance.weight.chunk(2, dim=1) for entrance in network.entrances]
+        bias = torch.cat([entrance.bias for entrance in network.entrances])
+        table = F.linear(embed_weight, torch.cat([own for own, _ in halves]), bias)
+        self.table = table.unflatten(1, (len(halves), -1))  # [V, levels, D]
+        self.on_feature = linear(halves[0][1].contiguous())
+        self.on_feature_ahead = linear(torch.cat([own for _, own in halves[1:]])) if len(halves) > 1 else None
+        self.layer = FusedLayer(network)
+        self.above, chain = network.above, network.chain
+        on_embedding, *others = chain.fc.weight.chunk(3, dim=1)
+        self.chain_table = F.linear(embed_weight, on_embedding, chain.fc.bias)  # [V, D]
+        self.on_before, self.norm = linear(torch.cat(others, dim=1)), chain.norm
+        self.gate_up, self.down = linear(chain.feed_forward.gate_up()), linear(chain.feed_forward.w2.weight)
+        self.dtype = precise(embed_weight)
+
+    def pairs(self, tokens: Tensor, features: Tensor) -> Tensor:
+        """What the layer reads of committed pairs: tokens [M], features [M, D] -> [M, D]."""
+        return self.on_feature(features).to(self.dtype).add_(self.table[tokens, 0])
+
+    def levels(self, tokens: Tensor, features: Tensor, above: Tensor) -> Tensor:
+        """What it reads of the levels 1 … N behind the roots: tokens [M], features [M, D], above [M, N, 4 D] the
+        pairs of places_above, zeros where there is none -> [M, N, D]."""
+        count = above.shape[1]
+        own = self.table[tokens, 1 : count + 1]
+        if self.on_feature_ahead is None or not count:
+            return own.to(self.dtype)
+        own = own + self.above(above).to(own.dtype)
+        return self.on_feature_ahead(features).to(self.dtype).unflatten(1, (-1, own.shape[2]))[:, :count] + own
+
+    def correct(self, tokens: Tensor, before: Tensor, predicted: Tensor) -> Tensor:
+        """TokenChain of drafted tokens [B, W]: before [B, W, D], predicted [B, 1, D] -> [B, W, D]."""
+        predicted = predicted.expand_as(before)
+        x = self.on_before(torch.cat([before, predicted], dim=-1)).add_(self.chain_table[tokens])
+        gate, up = self.gate_up(self.norm(x)).chunk(2, dim=-1)
+        return predicted + x + self.down(F.silu(gate) * up)
+
+    def read(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
+        """Pairs alone: tokens [B, T], features [B, R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
+        rows = tokens[:, None].expand(features.shape[:3]).flatten()
+        x = self.pairs(rows, features.flatten(0, 2)).unflatten(0, (-1, features.shape[2]))
+        return self(x, rotary, mask, view)
+
+    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
+        """x [B R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
+        return self.layer(x.flatten(0, 1), rotary, mask, view).view_as(x)
 
 
 class Parallel(FeatureDrafter):

@@ -1,6 +1,6 @@
 """The progress of an evaluation or of all points of a sweep: points, images and time left."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from statistics import fmean
 from time import monotonic
@@ -10,6 +10,7 @@ from lantern.runtime.progress_line import ProgressLine
 
 Kind = tuple[str, bool]  # part of the record, and whether it is plain decoding's beside a method
 SHARED: Kind = ("images", True)  # which later points find on record
+BATCHED = {SHARED: 0.1, ("images", False): 0.6}  # foreseen share of an image alone, for one of a batch (two cores)
 
 
 class EvaluationBar:
@@ -21,15 +22,14 @@ class EvaluationBar:
     def __init__(
         self, points: int = 1, stream: TextIO | None = None, clock: Callable[[], float] = monotonic, name: str = "point"
     ) -> None:  # fmt: skip
-        """name: what a point is called."""
+        """points: 0 shows nothing; name: what a point is called."""
         self._name = name
         self._line, self._clock, self._points, self._point = ProgressLine("evaluation", stream, clock), clock, points, 1
         self._missing, self._later = Counter[Kind](), Counter[Kind]()  # images of this point, and of one not begun
-        self._decoded, self._seconds, self._last = 0, 0.0, clock()
-        self._own_s, self._ended_s = 0.0, list[float]()  # of this point, and of each that has ended
-        self._judged_s = list[float]()  # of each that has ended, behind its last image
+        self._decoded, self._seconds, self._last = Counter[Kind](), defaultdict[Kind, float](float), clock()
+        self._own_s = self._aside_s = 0.0  # of this point; the latter counts once an image of it is decoded
+        self._ended_s, self._judged_s = list[float](), list[float]()  # of each that has ended; behind its last image
         self._share = 0.0  # done
-        self._timed: dict[Kind, tuple[int, float]] = {}  # images and seconds, without the first ones of each point
 
     def start(self) -> None:
         """Libraries and weights of this point are loaded, and passes warmed up."""
@@ -38,33 +38,40 @@ class EvaluationBar:
     def expect(self, kind: Kind, images: int) -> None:
         """More images of this point."""
         if not self._decoded:
-            self._last = self._clock()  # loading is no part of an image
+            self._last = self._clock()  # the first point alone loads libraries
+        self.leave_out()
         self._missing[kind] += images
         self._later[kind] += images if kind != SHARED else 0
+
+    def leave_out(self) -> None:
+        """What has passed, such as a warm-up, is of the point and no part of an image."""
+        self._aside_s += self._passed()
 
     def add(self, kind: Kind, number: int, is_new: bool) -> None:
         """Images that were decoded, or else found on record, which leaves fewer to decode."""
         self._missing[kind] -= number
         if not is_new:
             return
-        seconds = self._passed(kind)
-        if self._own_s > seconds:  # the first ones wait for loading and a warm-up
-            images, before_s = self._timed.get(kind, (0, 0.0))
-            self._timed[kind] = images + number, before_s + seconds
-        self._decoded += number
-        self._share = self._decoded / max(1, self._whole())
+        seconds = self._passed()
+        self._own_s += self._aside_s + (seconds if kind != SHARED else 0.0)
+        self._aside_s = 0.0
+        self._seconds[kind] += seconds
+        self._decoded[kind] += number
+        self._share = self._decoded.total() / max(1, self._whole())
         judging = "" if self._missing.total() else ", judging"
-        self._show(f"image {self._decoded} of {self._whole()}{judging}")
+        self._show(f"image {self._decoded.total()} of {self._whole()}{judging}")
 
     def _show(self, words: str) -> None:
         point = f"{self._name} {self._point} of {self._points}, " if self._points > 1 else ""
-        self._line.show(self._share, point + words, self.left_s() or None)
+        if self._points:
+            self._line.show(self._share, point + words, self.left_s() or None)
 
     def end_point(self) -> None:
         if self._own_s:  # one that is all on record tells nothing of the others
             self._judged_s.append(self._passed())
-            self._ended_s.append(self._own_s)
-        self._missing, self._later, self._own_s, self._last = Counter(), Counter(), 0.0, self._clock()
+            self._ended_s.append(self._own_s + self._judged_s[-1])
+        self._missing, self._later, self._own_s, self._aside_s = Counter(), Counter(), 0.0, 0.0
+        self._last = self._clock()
         self._point += 1
         self.pause()
 
@@ -82,20 +89,20 @@ class EvaluationBar:
         own_s = point_s if is_starting else sum(left.values()) + fmean(self._judged_s or [0.0])
         return own_s + max(0, self._points - self._point) * point_s
 
-    def _passed(self, kind: Kind | None = None) -> float:
-        """Seconds since this was last called, now counted."""
-        now = self._clock()
-        seconds, self._last = now - self._last, now
-        self._seconds += seconds
-        self._own_s += seconds if kind != SHARED else 0.0
-        return seconds
+    def _passed(self) -> float:
+        """Seconds since this was last called."""
+        before, self._last = self._last, self._clock()
+        return self._last - before
 
     def _image_s(self, kind: Kind) -> float:
-        images, seconds = self._timed.get(kind) or (self._decoded, self._seconds)
-        return seconds / images
+        """Before the first of a kind: by those that the same side has timed one by one, or by all."""
+        for of, share in ((kind, 1.0), (("speed", kind[1]), BATCHED.get(kind, 1.0))):
+            if self._decoded[of]:
+                return share * self._seconds[of] / self._decoded[of]
+        return sum(self._seconds.values()) / self._decoded.total()
 
     def _whole(self) -> int:
-        return self._decoded + self._missing.total() + max(0, self._points - self._point) * self._later.total()
+        return self._decoded.total() + self._missing.total() + max(0, self._points - self._point) * self._later.total()
 
 
 def open_bar(bar: EvaluationBar | None) -> None:

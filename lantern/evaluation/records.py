@@ -6,7 +6,6 @@ import base64
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +13,7 @@ from torch import Tensor
 
 from lantern.errors import is_whole
 from lantern.evaluation.rows import Row, append_rows, read_rows
-from lantern.identity import PROVENANCE, tensor_hash
-from lantern.runtime.files import read_object
+from lantern.identity import tensor_hash
 from lantern.types import Generation
 
 RECORDS = "prompts.jsonl"
@@ -106,8 +104,3 @@ def unpack(codes: str) -> Tensor:
     if mark:
         return torch.from_numpy(np.frombuffer(base64.b64decode(numbers), "<f4").reshape(-1, int(channels)).copy())
     return torch.from_numpy(np.frombuffer(base64.b64decode(numbers), "<i4").astype(np.int64))
-
-
-def read_provenance(folder: Path) -> dict[str, Any]:
-    """What write_provenance has written to a folder; empty where that is missing or, with a warning, damaged."""
-    return read_object(folder / PROVENANCE)

@@ -24,11 +24,13 @@ class Request:
     compiled_baseline: bool = False  # whether plain decoding is timed with torch.compile as well
     shards: int = 1
     shard: int = 0
+    least_images: int = 0  # by which the metrics score, if any are scored
 
     def __post_init__(self) -> None:
         _check("speed.num_prompts", self.num_timed, 0, MAX_IMAGES)
         _check("speed.max_retimed", self.max_retimed, 0, MAX_RETIMED)
-        _check("quality.num_images", self.num_images, 0, MAX_IMAGES)
+        least = self.least_images if self.num_images else 0
+        _check("quality.num_images", self.num_images, least, MAX_IMAGES, ", or 0 for no metrics" if least else "")
         _check("shards", self.shards, 1, MAX_IMAGES)
         _check("shard", self.shard, 0, self.shards - 1)
         check_batch_size(self.batch_size)
@@ -72,6 +74,6 @@ class Request:
         return batch.part(slice(self.shard, None, self.shards))
 
 
-def _check(setting: str, value: object, least: int, most: int) -> None:
+def _check(setting: str, value: object, least: int, most: int, other: str = "") -> None:
     if not is_whole(value) or not least <= value <= most:
-        raise LanternError(f"{setting}={value}: give a whole number, {least} … {most}")
+        raise LanternError(f"{setting}={value}: give a whole number, {least} … {most}{other}")

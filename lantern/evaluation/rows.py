@@ -2,7 +2,6 @@
 
 import errno
 import json
-import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lantern.drafters.none import NoDrafter
-from lantern.errors import unwritable
+from lantern.errors import writing
 from lantern.figures import figures
 from lantern.identity import digest
 from lantern.runtime.files import bytes_of, read_object, unlinked
@@ -90,22 +89,16 @@ def append_rows(path: str | Path, rows: Iterable[Mapping[str, object]]) -> None:
     """Appends one JSON object a line. Each line is a single write to a file opened for appending, so that lines of
     several processes do not mix; a line left incomplete by a crash is ended first."""
     path = Path(path)
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = unlinked(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        try:
-            end = os.fstat(descriptor).st_size
-            if end and os.pread(descriptor, 1, end - 1) != b"\n":
-                os.write(descriptor, b"\n")
+        with open(path, "a+b", buffering=0, opener=unlinked) as file:
+            if file.seek(0, os.SEEK_END) and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
+                file.write(b"\n")
             for row in rows:
                 line = (encode(row) + "\n").encode()
-                if os.write(descriptor, line) < len(line):  # the disk has room for a part of the line only
+                if os.write(file.fileno(), line) < len(line):  # the disk has room for a part of the line only
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise unwritable(path, error) from error
+            os.fsync(file.fileno())
 
 
 def read_rows(path: str | Path) -> list[Row]:
@@ -153,12 +146,4 @@ def _merge_baseline(group: list[Row]) -> Row:
 
 def encode(value: object, indent: int | None = None) -> str:
     """JSON in which a number that is not finite is null."""
-    return json.dumps(_finite(value), allow_nan=False, indent=indent)
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(json.loads(json.dumps(value, default=dict), parse_constant=lambda _: None), indent=indent)

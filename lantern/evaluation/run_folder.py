@@ -1,19 +1,17 @@
 """A run folder: its request, its records, and those of the points or shards beside it."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lantern.errors import LanternError, unwritable
-from lantern.evaluation.records import RECORDS, read_provenance
+from lantern.errors import writing
+from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import encode, read_summary
-from lantern.identity import MAKING, PROVENANCE, machine, without_device_index, without_metrics, write_provenance
 from lantern.runtime.files import read_object, replace_text
+from lantern.runtime.provenance import machine, read_provenance, write_provenance
 
-log = logging.getLogger(__name__)
 FINISHED = "finished.json"
 
 
@@ -50,44 +48,12 @@ class EvaluationFolder:
             f"({here['device']}, {here['threads']} threads): measure here in another folder, hydra.run.dir=…"
         )
 
-    def begin(self, config: dict[str, Any], hashes: Mapping[str, str | None]) -> None:
+    def begin(self, config: dict[str, Any], hashes: Mapping[str, str | None], command: str | None = None) -> None:
         """Removes the mark of an earlier request, whose files this run replaces one by one; writes its provenance."""
-        if self.sweep is None and config["shards"] == 1:
-            self._check_shards(config, hashes)
-        try:
+        with writing(self.path / FINISHED):
             (self.path / FINISHED).unlink(missing_ok=True)
-        except OSError as error:
-            raise unwritable(self.path / FINISHED, error) from error
-        write_provenance(self.path, config, hashes)
+        write_provenance(self.path, config, hashes, command)
 
     def finish(self, request: str, overrides: Sequence[str] = ()) -> None:
         """Marks a request as finished, after everything else is written. overrides: of the command, for reproduce=."""
         replace_text(self.path / FINISHED, encode({"request": request, "overrides": [*overrides]}) + "\n")
-
-    def _check_shards(self, config: Mapping[str, Any], hashes: Mapping[str, str | None]) -> None:
-        """Raises LanternError if a shard below was made with other code or weights (`hashes`), or all shards with other
-        settings: their images would be made again without notice. Warns where no shard was timed on a machine like
-        this one."""
-        shards = {path.parent: read_provenance(path.parent) for path in sorted(self.path.glob(f"*/{PROVENANCE}"))}
-        shards = {place: made for place, made in shards.items() if made and made["config"].get("shards", 1) != 1}
-        now, others = without_device_index(config), {}
-        for place, made in shards.items():
-            before = without_device_index(made["config"])
-            settings = [name for name in MAKING if before.get(name) != now.get(name)]
-            read = [name for name, value in without_metrics(hashes).items() if made["hashes"].get(name) != value]
-            if settings or read:
-                others[place] = settings or read
-            if (read and not settings) or len(others) == len(shards):
-                raise LanternError(
-                    f"{place} was made with other {', '.join(others[place])} than this run has; measure it with its "
-                    "own, or move it out of the folder"
-                )
-        here = tuple(machine(config).values())
-        timed = {(made["device"], made["threads"]) for made in shards.values()}
-        if timed and here not in timed and config.get("speed", {}).get("num_prompts"):
-            device, threads = min(timed)
-            log.warning(
-                f"the shards in {self.path} timed on {device} with {threads} threads, this is {here[0]} with "
-                f"{here[1]}: their images are timed again here; to use their times, measure on such a machine with "
-                f"OMP_NUM_THREADS={threads}"
-            )

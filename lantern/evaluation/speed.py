@@ -1,4 +1,4 @@
-"""Speed figures of result rows, computed from the lines of prompts.jsonl, which contender.py measures."""
+"""Speed figures of result rows, computed from the lines of prompts.jsonl, which sides.py measures."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -64,12 +64,6 @@ def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
         "other_cores": sum(others) / len(others) if others else None,
         "gpu_sharers": max(sharers, default=None),
     }
-
-
-def over_compiled(timed: Sequence[Row], compiled: Sequence[Row]) -> Row:
-    """The speed-up over plain decoding with torch.compile on the same prompts, with bounds."""
-    method, baseline = ([line["latency_s"] for line in lines] for lines in (timed, compiled))
-    return {**total_ratio(baseline, method).keys("speedup_over_compiled")}
 
 
 def speed_warnings(row: Row) -> list[str]:

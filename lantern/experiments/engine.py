@@ -1,7 +1,7 @@
 """Benchmark of the engine on this machine: the cost of a pass over N nodes, and the throughput of plain decoding and a
 set of trees at several batch sizes, beside the time of reading the weights and the cache alone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -12,9 +12,9 @@ import torch
 
 from lantern.data.prompts import Batch
 from lantern.engine.graphs import PassGraphs
-from lantern.evaluation.contender import call_in_turn
 from lantern.evaluation.records import image_costs
 from lantern.evaluation.rows import Row, append_rows
+from lantern.evaluation.sides import call_in_turn
 from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms, tokens_per_step
 from lantern.pipeline import PipelineFactory
 from lantern.tuning.auto import AutoTree, resolve_tree
@@ -40,26 +40,28 @@ class Benchmark:
         keep_rows(folder / "benchmark.jsonl", passes)
         rows = []
         for batch_size in self.batch_sizes:
-            batch = Batch.cycle(prompts, max(self.num_prompts, images_per_call(batch_size)), seed)
-            measured = self._decode(pipeline, batch, batch_size)
+            size = BATCHES_PER_CALL * batch_size if batch_size > 1 else 1  # where each image is timed alone
+            batch = Batch.cycle(prompts, max(self.num_prompts, size), seed)
+            parts = [batch.part(slice(start, start + size)) for start in range(0, len(batch.prompts), size)]
+            measured = self._decode(pipeline, [(part.prompts, part.seeds, batch_size) for part in parts], batch_size)
             keep_rows(folder / "benchmark.jsonl", measured)
             rows += measured
         return [*passes, *rows]
 
-    def _decode(self, pipeline: PipelineFactory, batch: Batch, batch_size: int) -> list[Row]:
+    def _decode(self, pipeline: PipelineFactory, calls: Sequence[tuple], batch_size: int) -> list[Row]:
         trees: dict = {"none": None}
         for name, tree in self.trees.items():
             trees[name] = resolve_tree(tree.at(batch_size) if isinstance(tree, AutoTree) else tree, pipeline)
         target = pipeline(None).target
-        size = images_per_call(batch_size)
-        parts = [batch.part(slice(start, start + size)) for start in range(0, len(batch.prompts), size)]
-        calls = [(part.prompts, part.seeds, batch_size) for part in parts]
         timed = ["none", *(name for name, tree in trees.items() if tree is not None)]  # plain decoding is timed once
         decoders = [pipeline(trees[name]).generate for name in timed]
         drafters = [pipeline(trees[name]).drafter for name in timed]
         target.allocate(batch_size, max(drafter.num_nodes for drafter in drafters))  # one place for all: recorded
         max(drafters, key=attrgetter("num_nodes")).allocate(batch_size)  # passes end with their cache
-        decoded = dict(zip(timed, interleave(decoders, calls), strict=True))
+        for decode in decoders:
+            decode(*calls[0])  # warms up
+        decoded = dict(zip(timed, call_in_turn(decoders, calls), strict=True))
+        held = target.passes if isinstance(target.passes, PassGraphs) else None
         plain, made = decoded["none"], {name: decoded.get(name, decoded["none"]) for name in trees}
         over_read = over_floor(
             target, step_ms([g.latency_s for g in plain], [len(g.rounds) for g in plain]), batch_size
@@ -69,11 +71,19 @@ class Benchmark:
             | throughput_row(target, own, batch_size)
             | {
                 "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in own),
+                "equal_images": equal_images(own, plain),
                 "ar_over_floor": over_read,
-                **graph_counts(target),
+                "graphs": held and held.count,  # with the memory of their inputs and outputs
+                "graphs_mib": held and held.nbytes / 2**20,
             }
             for name, own in made.items()
         ]
+
+
+def equal_images(own: Sequence[Generation], plain: Sequence[Generation]) -> float:
+    """Share of images whose tokens are those of plain decoding: all of a lossless method's in float32."""
+    same = [(one.tokens == other.tokens).flatten(1).all(1) for one, other in zip(own, plain, strict=True)]
+    return float(torch.cat(same).float().mean())
 
 
 def keep_rows(path: Path, rows: Sequence[Row]) -> None:
@@ -84,40 +94,24 @@ def keep_rows(path: Path, rows: Sequence[Row]) -> None:
         print("  ".join(f"{key} {value}" for key, value in shown.items()))
 
 
-def interleave(decoders: Sequence[Callable[..., Generation]], calls: Sequence[Sequence]) -> list[list[Generation]]:
-    """Makes every call with every decoder, in alternating order, after a warm-up -> the generations by decoder."""
-    for decode in decoders:
-        decode(*calls[0])
-    return call_in_turn(decoders, calls)
-
-
-def graph_counts(target: Target) -> Row:
-    """The CUDA graphs that are held after decoding, and the memory of their inputs and outputs; None without a GPU."""
-    passes = target.passes
-    if isinstance(passes, PassGraphs):
-        return {"graphs": passes.count, "graphs_mib": passes.nbytes / 2**20}
-    return {"graphs": None, "graphs_mib": None}
-
-
-def pass_costs(
-    target: Target, num_nodes: Sequence[int], prompt: str, clock: Callable[[], float] = perf_counter
-) -> list[Row]:
+def pass_costs(target: Target, num_nodes: Sequence[int], prompt: str) -> list[Row]:
     """Medians of one image's pass over a chain of N nodes, the cache half full, and relative to one node."""
-    times = {size: _pass_ms(target, size, prompt, clock) for size in sorted({1, *num_nodes})}
+    times = {size: _pass_ms(target, size, prompt) for size in sorted({1, *num_nodes})}
     return [{"nodes": size, "pass_ms": times[size], "over_one": times[size] / times[1]} for size in num_nodes]
 
 
-def _pass_ms(target: Target, size: int, prompt: str, clock: Callable[[], float]) -> float:
+def _pass_ms(target: Target, size: int, prompt: str) -> float:
     target.allocate(1, target.num_tokens // 2 + size)
     target.prefill([prompt], torch.arange(1))
     half = chain_of(target, target.num_tokens // 2)
     target.verify(half)
-    target.commit(verdict_of_all(half))
+    path = torch.arange(half.tokens.shape[1], device=half.tokens.device)[None]
+    target.commit(Verdict(path, path[:, -1], half.tokens[:, -1]))
     tree, times = chain_of(target, size), []
     for _ in range(PASS_REPEATS):
-        start = clock()
+        start = perf_counter()
         float(target.verify(tree).logits[0, -1, 0])  # waits for the device
-        times.append(1e3 * (clock() - start))
+        times.append(1e3 * (perf_counter() - start))
     return median(times)
 
 
@@ -127,35 +121,15 @@ def chain_of(target: Target, size: int) -> DraftTree:
     return DraftTree(tokens, torch.arange(-1, size - 1, device=tokens.device)[None])
 
 
-def verdict_of_all(tree: DraftTree) -> Verdict:
-    size = tree.tokens.shape[1]
-    path = torch.arange(size, device=tree.tokens.device)[None]
-    return Verdict(path, torch.tensor([size - 1], device=path.device), tree.tokens[:, -1])
-
-
 def throughput_row(target: Target, made: list[Generation], batch_size: int) -> Row:
-    """Throughput, the parts of a round, and the whole round over the time of reading what an AR step must read."""
-    seconds, images = sum(g.latency_s for g in made), sum(len(g.tokens) for g in made)
-    rounds = sum(len(g.rounds) for g in made)
+    """Throughput, the parts of a round on the host, and the whole round over the time of reading what an AR step must
+    read."""
+    seconds, rounds = sum(g.latency_s for g in made), sum(len(g.rounds) for g in made)
     spent = [line for g in made for line in image_costs(g)]
-    averages = costs(spent, torch.device("cpu"))  # the parts as well: their sum is shown beside them
-    parts = sum(averages[key] for key in ("draft_ms", "verify_ms", "accept_ms"))
-    return {
-        "images_per_s": images / seconds,
+    return costs(spent, torch.device("cpu")) | {
+        "images_per_s": sum(len(g.tokens) for g in made) / seconds,
         "tokens_per_step": tokens_per_step(spent, target.num_tokens),
-        "round_ms": 1e3 * seconds / rounds,
-        "draft_ms": averages["draft_ms"],
-        "drafter_forward_ms": averages["drafter_forward_ms"],  # of drafting
-        "verify_ms": averages["verify_ms"],
-        "accept_ms": sum(r.accept_ms for g in made for r in g.rounds) / rounds,
-        "commit_ms": sum(r.commit_ms for g in made for r in g.rounds) / rounds,  # caches, drafter state, bookkeeping
-        "rest_ms": 1e3 * seconds / rounds - parts,  # prefills, refills, the host between the parts
-        "overhead": averages["overhead"],
+        "round_ms": 1e3 * seconds / rounds,  # with prefills, refills and the host between the parts
         "round_over_floor": over_floor(target, 1e3 * seconds / rounds, batch_size),
         "copy_gb_per_s": copy_bandwidth(target.codebook.device) / 1e9,
     }
-
-
-def images_per_call(batch_size: int) -> int:
-    """Images per call; one at batch size 1, where each is timed alone."""
-    return BATCHES_PER_CALL * batch_size if batch_size > 1 else 1

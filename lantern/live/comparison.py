@@ -2,15 +2,14 @@
 
 import base64
 import time
-from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import torch
 from torch import Tensor
 
 from lantern.api import Model
-from lantern.errors import LanternError, is_whole
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.runtime.cores import CpuContention
@@ -18,34 +17,19 @@ from lantern.streaming import Progress, stream
 from lantern.types import Target, reader_of
 
 Event = dict[str, object]
-MOST_CHARACTERS = 1000
 WARM_UP = 4  # values: the prefill and three rounds
 
 
-@dataclass(frozen=True)
-class Method:
-    """A method that the page offers, by the parts that lantern.load(…).stream takes."""
-
-    label: str
-    note: str
-    parts: Mapping[str, object] = field(default_factory=dict)
-
-
-METHODS = {  # labels fit a select on a telephone
-    "plain": Method("Plain decoding", "one token a step, the reference", {"drafter": "none"}),
-    "refined_jacobi": Method(
-        "Refined Jacobi", "window of 18 guesses that EAGLE's layer refines", {"method": "refined_jacobi"}
+METHODS = {  # that the page offers: labels, which fit a select on a telephone, and notes
+    "plain": ("Plain decoding", "one token a step, the reference"),
+    "refined_jacobi": ("Refined Jacobi", "window of 18 guesses that EAGLE's layer refines"),
+    "jacobi": ("Jacobi", "window of 15 guesses of the target's own, no drafter"),
+    "static_shared": ("EAGLE", "a fixed tree of EAGLE's drafts"),
+    "eagle2_shared": ("EAGLE-2", "a tree of EAGLE's most probable drafts"),
+    "refined_lantern_pp": (
+        "Refined LANTERN++", "15 refined guesses; LANTERN++ with λ = 2 accepts similar tokens"
     ),
-    "jacobi": Method("Jacobi", "window of 15 guesses of the target's own, no drafter", {"method": "jacobi"}),
-    "static_shared": Method("EAGLE", "a fixed tree of EAGLE's drafts", {"method": "static_shared"}),
-    "eagle2_shared": Method("EAGLE-2", "a tree of EAGLE's most probable drafts", {"method": "eagle2_shared"}),
-    "refined_lantern_pp": Method(
-        "Refined LANTERN++", "15 refined guesses; LANTERN++ with λ = 2 accepts similar tokens",
-        {"method": "refined_lantern_pp"},
-    ),
-    "lantern_pp": Method(
-        "LANTERN++", "λ = 2 on EAGLE's tree of 57 nodes, by ratio verification", {"method": "lantern_pp"}
-    ),
+    "lantern_pp": ("LANTERN++", "λ = 2 on EAGLE's tree of 57 nodes, by ratio verification"),
 }  # fmt: skip
 NUM_EXAMPLES = 3  # prompts that the page suggests
 EXAMPLES = {  # that an embedded model draws well
@@ -57,27 +41,13 @@ EXAMPLES = {  # that an embedded model draws well
 @dataclass(frozen=True)
 class Request:
     prompt: str
-    methods: tuple[str, str]
+    methods: Sequence[str]  # left, right
     seed: int = 0
-    model: str | None = None  # by default the one that the page was started with
 
-    @classmethod
-    def of(cls, given: object) -> "Request":
-        given = given if isinstance(given, Mapping) else {}
-        prompt, methods = given.get("prompt"), given.get("methods")
-        seed, model = given.get("seed", 0), given.get("model")
-        if not isinstance(prompt, str) or not isinstance(methods, list) or len(methods) != 2:
-            raise LanternError("a request is a JSON object with a prompt and a list of two methods")
-        if len(prompt) > MOST_CHARACTERS:
-            raise LanternError(f"the prompt has {len(prompt):,} characters; give at most {MOST_CHARACTERS:,}")
-        for name in methods:
-            if not isinstance(name, str) or name not in METHODS:
-                raise LanternError(f"unknown method {str(name)[:80]!r}; choose among {', '.join(METHODS)}")
-        if not is_whole(seed) or not 0 <= seed < 2**32:
-            raise LanternError(f"seed={str(seed)[:80]} is not a whole number from 0 to {2**32 - 1}")
-        if not isinstance(model, str | None):
-            raise LanternError(f"model={str(model)[:80]} is no name")
-        return cls(prompt, (methods[0], methods[1]), seed, model)
+
+def parts_of(method: str) -> dict[str, str]:
+    """As lantern.load(…).stream takes them."""
+    return {"drafter": "none"} if method == "plain" else {"method": method}
 
 
 class Comparison:
@@ -88,10 +58,11 @@ class Comparison:
 
     @property
     def setup(self) -> dict[str, object]:
-        """What the page shows of the model."""
+        """What the page shows of the model, and the methods that it offers."""
         target = self.model.target
         return {
             "model": self.name,
+            "methods": {name: {"label": label, "note": note} for name, (label, note) in METHODS.items()},
             "grid": target.grid,
             "examples": EXAMPLES.get(self.name, self.model.prompts[:NUM_EXAMPLES]),
             "dtype": str(target.embed_weight.dtype).removeprefix("torch."),
@@ -100,7 +71,7 @@ class Comparison:
 
     def _pipeline(self, name: str) -> Pipeline:
         if name not in self._pipelines:
-            self._pipelines[name] = self.model.pipeline(**METHODS[name].parts)
+            self._pipelines[name] = self.model.pipeline(**parts_of(name))
         return self._pipelines[name]
 
     def run(self, request: Request) -> Iterator[Event]:
@@ -130,6 +101,10 @@ class Comparison:
 def _round(progress: Progress, pixels: Tensor | None) -> Event:
     """positions: where draft tokens stood, with how many."""
     positions, candidates = torch.unique(progress.positions, return_counts=True)
+    shown = None
+    if pixels is not None:
+        height, width, _ = pixels.shape
+        shown = {"width": width, "height": height, "rgb": base64.b64encode(pixels.numpy().tobytes()).decode()}
     return {
         "event": "round",
         "committed": progress.committed,
@@ -138,13 +113,8 @@ def _round(progress: Progress, pixels: Tensor | None) -> Event:
         "steps": progress.steps,
         "tokens_per_step": progress.tokens_per_step,
         "seconds": progress.seconds,
-        "pixels": None if pixels is None else encode_pixels(pixels),
+        "pixels": shown,
     }
-
-
-def encode_pixels(pixels: Tensor) -> Event:
-    height, width, _ = pixels.shape
-    return {"width": width, "height": height, "rgb": base64.b64encode(pixels.numpy().tobytes()).decode()}
 
 
 SHARE = 1 / 3  # of the time between two previews, which decoding one may take

@@ -152,7 +152,7 @@ function busy(is) {
   $("#run").hidden = is;
   $("#stop").hidden = !is;
   if (focused) $(is ? "#stop" : "#run").focus();
-  for (const select of [$("#model"), ...sides.map(side => side.select)]) select.disabled = is;
+  for (const { select } of sides) select.disabled = is;
 }
 
 async function compare() {
@@ -165,7 +165,7 @@ async function compare() {
   busy(true);
   const request = {
     prompt: $("#prompt").value, methods: sides.map(side => side.select.value),
-    seed: Number($("#seed").value), model: $("#model").value,
+    seed: Number($("#seed").value),
   };
   try {
     await lines(await fetch("compare", {
@@ -181,13 +181,11 @@ async function compare() {
   busy(false);
 }
 
-async function choose(model) { // null: the one that the server has started with
-  const answer = await fetch(model ? `setup?model=${encodeURIComponent(model)}` : "setup"), setup = await answer.json();
-  if (!answer.ok) throw new Error(setup.message);
+async function begin() {
+  const setup = await (await fetch("setup")).json(), names = Object.keys(setup.methods);
   [shape, dtype] = [setup.grid, setup.dtype];
+  $("#model").textContent = setup.model;
   $("#dtype").textContent = dtype;
-  $("#verdict").textContent = "";
-  $("#mark").hidden = true;
   for (const side of sides) side.clear(shape);
   $("#prompt").value = setup.examples[0];
   $("#examples").replaceChildren(...setup.examples.map(text => {
@@ -198,19 +196,7 @@ async function choose(model) { // null: the one that the server has started with
   }));
   $("#vocabulary").hidden = !setup.words.length;
   $("#words").textContent = setup.words.join(" ");
-  return setup;
-}
-
-async function begin() {
-  const setup = await choose(null), names = Object.keys(setup.methods), models = $("#model");
   sides.forEach((side, index) => side.offer(setup.methods, names[index]));
-  models.append(...setup.models.map(name => new Option(name, name, false, name === setup.model)));
-  models.addEventListener("change", async () => {
-    fail("");
-    models.disabled = $("#run").disabled = true; // while it is loaded
-    await choose(models.value).catch(error => fail(error.message));
-    models.disabled = $("#run").disabled = false;
-  });
   $("#form").addEventListener("submit", event => { event.preventDefault(); compare() });
   $("#stop").addEventListener("click", () => leaving?.abort());
 }

@@ -1,5 +1,5 @@
 """The page's HTTP server, for this machine alone: four files, /setup, and /compare, which streams JSON lines. All torch
-work runs in one thread: it loads models, and decodes the next round once the last one's line is sent."""
+work runs in one thread: it loads the model, and decodes the next round once the last one's line is sent."""
 
 import json
 import logging
@@ -11,12 +11,11 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
-from urllib.parse import parse_qs
 
 from lantern import api
 from lantern.cli.settings import group_of
 from lantern.errors import LanternError
-from lantern.live.comparison import METHODS, Comparison, Event, Request
+from lantern.live.comparison import Comparison, Event, Request
 from lantern.models.token_grid import has_latents
 
 log = logging.getLogger(__name__)
@@ -36,8 +35,7 @@ HEADERS = {
     "Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }  # fmt: skip
-EMBEDDED = ("llamagen", "emoji")  # models whose weights come with Lantern: the page offers all of them
-MOST_BYTES = 100_000  # of a request's body
+EMBEDDED = ("llamagen", "emoji")  # models whose weights come with Lantern
 PATIENCE_S = 3.0  # for a comparison whose browser has just left
 
 
@@ -60,37 +58,16 @@ class LiveServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/"
 
     def load(self, model: str, overrides: list[str]) -> None:
-        """Loads a model, and offers the other embedded ones, which setup() loads, where the settings fit any. Embedded
-        models are loaded in float32, in which a lossless method commits the tokens of plain decoding: bfloat16 rounds
-        passes of other widths otherwise."""
+        """Loads a model, an embedded one in float32, in which a lossless method commits the tokens of plain decoding:
+        bfloat16 rounds passes of other widths otherwise."""
         is_chosen = "dtype" in map(group_of, overrides) or model not in EMBEDDED
-        overrides = self.overrides = [*([] if is_chosen else ["dtype=float32"]), *overrides]
+        overrides = [*([] if is_chosen else ["dtype=float32"]), *overrides]
         self.use(self.executor.submit(api.load, model, overrides).result(), model)
-        if model in EMBEDDED and not {"model", "paths", "drafter"} & set(map(group_of, overrides)):
-            self.offered = EMBEDDED
 
     def use(self, model: api.Model, name: str) -> None:
         if has_latents(model.target):
             raise LanternError(f"model={name} has continuous tokens, the page compares methods for codes; use another")
-        self.offered, self.comparisons = (name,), {name: Comparison(model, name)}
-
-    def comparison(self, name: str | None) -> Comparison:
-        """Of a model that the page offers, by default of the first; LanternError of any other."""
-        name = next(iter(self.comparisons)) if name is None else name
-        if name not in self.offered:
-            raise LanternError(f"unknown model {name[:80]!r}; choose among {', '.join(self.offered)}")
-        if name not in self.comparisons:
-            self.executor.submit(self._load, name).result()
-        return self.comparisons[name]
-
-    def _load(self, name: str) -> None:
-        """In the executor's one thread, so that requests at the same time load a model once."""
-        if name not in self.comparisons:
-            self.comparisons[name] = Comparison(api.load(name, self.overrides), name)
-
-    def setup(self, name: str | None) -> dict[str, object]:
-        methods = {key: {"label": method.label, "note": method.note} for key, method in METHODS.items()}
-        return {"models": self.offered, "methods": methods, **self.comparison(name).setup}
+        self.comparison = Comparison(model, name)
 
     def server_close(self) -> None:
         """Ends the decoding under way and the thread that runs it."""
@@ -109,16 +86,12 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 5  # seconds that a browser may neither read nor send: meanwhile all others wait
 
     def do_GET(self) -> None:
-        path, _, query = self.path.partition("?")
+        path = self.path.partition("?")[0]
         if self._is_foreign():
             return
         if path == "/setup":
-            try:
-                setup = self.server.setup(parse_qs(query).get("model", [None])[0])
-            except LanternError as error:
-                return self._fail(HTTPStatus.BAD_REQUEST, str(error))
             self._head(HTTPStatus.OK, "application/json")
-            self._write(setup)
+            self._write(self.server.comparison.setup)
         elif path in FILES:
             name, kind = FILES[path]
             self._head(HTTPStatus.OK, f"{kind}; charset=utf-8")
@@ -132,38 +105,25 @@ class Handler(BaseHTTPRequestHandler):
             return
         if self.path != "/compare":
             return self._fail(HTTPStatus.NOT_FOUND, f"nothing takes a POST at {self.path[:80]}; use /compare")
+        if self.headers.get_content_type() != "application/json":  # which another site's form cannot send
+            return self._fail(HTTPStatus.BAD_REQUEST, "a request is application/json")
         try:
-            request = Request.of(self._body())
-            comparison = self.server.comparison(request.model)
-        except LanternError as error:
+            request = Request(**json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0)))))
+        except (ValueError, TypeError) as error:  # of no page of ours
             return self._fail(HTTPStatus.BAD_REQUEST, str(error))
         if not self.server.busy.acquire(timeout=PATIENCE_S):
             return self._fail(HTTPStatus.CONFLICT, "another comparison is running; press Compare when it has ended")
         try:
-            self._send_events(comparison.run(request))
+            self._send_events(self.server.comparison.run(request))
         finally:
             self.server.busy.release()
 
-    def _body(self) -> object:
-        length = self.headers.get("Content-Length", "")
-        if self.headers.get_content_type() != "application/json" or not length.isdecimal() or len(length) > 12:
-            raise LanternError("a request is application/json with a Content-Length")
-        if int(length) > MOST_BYTES:
-            raise LanternError(f"the request has {int(length):,} bytes; give at most {MOST_BYTES:,}")
-        try:
-            return json.loads(self.rfile.read(int(length)))
-        except ValueError as error:
-            raise LanternError(f"the request is no JSON: {error}") from error
-
     def _send_events(self, events: Iterator[Event]) -> None:
-        """A line per event. A failure before the first is an answer of its own; later ones are a last event."""
-        is_begun = False
+        """A line per event; a failure is a last event."""
+        self._head(HTTPStatus.OK, "application/x-ndjson")
         try:
             with closing(_in_thread(self.server.executor, events)) as lines:
                 for event in lines:
-                    if not is_begun:
-                        self._head(HTTPStatus.OK, "application/x-ndjson")
-                        is_begun = True
                     self._write(event)
         except (ConnectionError, TimeoutError):
             self.close_connection = True  # the browser has left; _in_thread has ended the decoding
@@ -174,10 +134,7 @@ class Handler(BaseHTTPRequestHandler):
             if not isinstance(error, LanternError):
                 log.exception("a comparison failed")
                 message = f"{type(error).__name__} in the server; its terminal has the traceback"
-            if is_begun:
-                self._write({"event": "error", "message": message})
-            else:
-                self._fail(HTTPStatus.BAD_REQUEST, message)
+            self._write({"event": "error", "message": message})
 
     def _is_foreign(self) -> bool:
         """Answers requests that another site's page could have sent: a Host that is not local (DNS rebinding), or an

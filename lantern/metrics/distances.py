@@ -25,10 +25,11 @@ class FrechetTo:
     def __init__(self, real: Tensor | Gaussian) -> None:
         if isinstance(real, Tensor) and len(real) < real.shape[1]:
             self._mean, spread = _centred(real)
-            self._trace, self._half = spread.square().sum(), spread.T
+            self._trace, self._half = spread.square().sum(), spread.T  # [F, M], else [F, F]
         else:
             self._mean, covariance = real if isinstance(real, Gaussian) else fitted(real)
-            self._trace, self._half = covariance.trace(), symmetric_root(covariance)  # [F, F or M]
+            values, vectors = torch.linalg.eigh(covariance)  # whose positive root is the half
+            self._trace, self._half = covariance.trace(), (vectors * values.clamp(min=0).sqrt()) @ vectors.T
 
     def __call__(self, made: Tensor | Gaussian) -> float:
         if isinstance(made, Tensor) and len(made) < made.shape[1]:
@@ -78,12 +79,6 @@ def _centred(features: Tensor) -> tuple[Tensor, Tensor]:
     """features [N, F] -> their mean [F], and the centred features [N, F] scaled so that X^T X is the covariance."""
     mean = features.double().mean(0)
     return mean, (features - mean) / (len(features) - 1) ** 0.5
-
-
-def symmetric_root(matrix: Tensor) -> Tensor:
-    """The positive root of a positive semi-definite matrix [F, F]."""
-    values, vectors = torch.linalg.eigh(matrix)
-    return (vectors * values.clamp(min=0).sqrt()) @ vectors.T
 
 
 def cubic_kernel(x: Tensor, y: Tensor) -> Tensor:  # [N, F], [M, F] -> [N, M]

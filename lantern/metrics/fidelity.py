@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from lantern.data.image_sets import Images, holds_images, open_images, read_statistics
 from lantern.errors import LanternError, check_whole
@@ -31,7 +32,7 @@ from lantern.metrics.intervals import (
     swapped_sides,
     swaps,
 )
-from lantern.metrics.metric import ImagesMemo, Metric, extract_features, size_of
+from lantern.metrics.metric import Metric, extract_features, size_of
 
 MIN_IMAGES = 8
 WIDER = 1.25  # swaps of a share give bounds 0.84 times as wide as its spread where much of it is lost (simulated)
@@ -47,14 +48,9 @@ class StoredReferences:
     def __init__(self, source: str | Path, size: int | None = None) -> None:
         """source, size: as open_images takes them, or an .npz of `mu` and `sigma`, as pytorch-fid, clean-fid and ADM
         write them."""
-        self.statistics = read_statistics(source)
-        self.images = open_images(source, size) if self.statistics is None or holds_images(source) else None
-
-    def real(self, extractor: nn.Module) -> "Real":
-        features = None if self.images is None else extract_features(self.images, extractor.features)
-        gaussian = None if self.statistics is None else Gaussian(*map(torch.from_numpy, self.statistics))
-        size = None if self.images is None else size_of(self.images)
-        return Real(features, gaussian, is_paired=False, size=size)
+        statistics = read_statistics(source)
+        self.gaussian = None if statistics is None else Gaussian(*map(torch.from_numpy, statistics))
+        self.images = open_images(source, size) if statistics is None or holds_images(source) else None
 
 
 class Real(NamedTuple):
@@ -67,7 +63,7 @@ class Real(NamedTuple):
 
     @property
     def width(self) -> int:
-        return len(self.gaussian.mean) if self.features is None else self.features.shape[1]
+        return self.features.shape[1] if self.gaussian is None else len(self.gaussian.mean)
 
     def labels(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Text index of each image and of each real image; if real ones have no texts, all images get their own."""
@@ -83,14 +79,6 @@ class Real(NamedTuple):
             places = np.random.default_rng(0).permutation(places) % (groups.max() + 1)
             return torch.from_numpy(places)
         return torch.from_numpy(groups[places])
-
-    def check_width(self, made: Tensor) -> None:
-        """LanternError for features [N, F] of another network than that of the statistics."""
-        if self.gaussian is not None and made.shape[1] != (width := len(self.gaussian.mean)):
-            raise LanternError(
-                f"the references have statistics of {width} features and the extractor gives {made.shape[1]}; "
-                "give statistics made with the same network, or real images"
-            )
 
     def frechet(self) -> FrechetTo:
         return FrechetTo(self.features if self.gaussian is None else self.gaussian)
@@ -118,6 +106,8 @@ class Fidelity(Metric):
     """Compares images with real ones, of the same prompts or of none. Every value depends on the number of images
     in both sets. The bounds of precision hold for these real images only."""
 
+    min_images = MIN_IMAGES
+
     def __init__(
         self, extractor: nn.Module, references: References | StoredReferences | str, num_references: int = 512,
         resamples: int = 200,
@@ -132,7 +122,7 @@ class Fidelity(Metric):
         self.num_references, self.resamples = num_references, resamples
         self._known: dict[tuple[str, ...], Real] = {}  # by prompts
         self._size: str | None = None  # of the images that were judged last
-        self._features = ImagesMemo(lambda images: extract_features(images, extractor.features))
+        self._made = WeakIdKeyDictionary()  # features of the images that are there: AR's are scored twice
 
     def prepare(self, prompts: Sequence[str]) -> None:
         _check_number(len(prompts), "images")  # before real ones are read
@@ -158,7 +148,11 @@ class Fidelity(Metric):
     def __call__(self, images: Images, prompts: Sequence[str]) -> dict[str, float]:
         """Fréchet and kernel distance, precision and recall, with 95 % bounds by leaving out groups of images."""
         real, made, groups = self._real(prompts), self._features(images), prompt_groups(prompts)
-        real.check_width(made)
+        if made.shape[1] != real.width:
+            raise LanternError(
+                f"the references have statistics of {real.width} features and the extractor gives {made.shape[1]}; "
+                "give statistics made with the same network, or real images"
+            )
         self._size = size_of(images)
         left = np.array(real.frechet_without(made, groups))
         values = left_out_interval(real.frechet()(made), left).keys("frechet")
@@ -221,15 +215,17 @@ class Fidelity(Metric):
             told.append("the references are statistics: kernel distance, precision and recall need real images")
         return told
 
+    def _features(self, images: Images) -> Tensor:
+        if images not in self._made:
+            self._made[images] = extract_features(images, self.extractor.features)
+        return self._made[images]
+
     def _real(self, prompts: Sequence[str]) -> Real:
-        is_stored = isinstance(self.references, StoredReferences)
-        key = () if is_stored else tuple(prompts)
+        stored = self.references if isinstance(self.references, StoredReferences) else None
+        key = () if stored else tuple(prompts)
         if key not in self._known:
-            if is_stored:
-                real = self.references.real(self.extractor)
-            else:
-                images = self.references(key, self.num_references)
-                features = extract_features(images, self.extractor.features)
-                real = Real(features, None, is_paired=True, size=size_of(images))
-            self._known[key] = real
+            images = stored.images if stored else self.references(key, self.num_references)
+            features = None if images is None else extract_features(images, self.extractor.features)
+            size = None if images is None else size_of(images)
+            self._known[key] = Real(features, stored and stored.gaussian, is_paired=not stored, size=size)
         return self._known[key]

@@ -1,9 +1,8 @@
 """The protocols of what judges an evaluation: a metric of images and a measure of the output law. Also features of
 images, extracted once per set of images, with one batch in memory at a time."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
-from weakref import ref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,12 +11,12 @@ from lantern.data.image_sets import Images
 from lantern.pipeline import Pipeline
 
 BATCH_SIZE = 64
-Result = TypeVar("Result")
 
 
 class Metric(Protocol):
     """Judges images by their prompts. Its values are keys of a result row; a key with a 95 % interval has <key>_low and
-    <key>_high beside it. Inheriting gives the optional methods."""
+    <key>_high beside it. Inheriting gives the optional methods; `min_images`
+    of the class, if it has that, is how many it needs."""
 
     def __call__(self, images: Images, prompts: Sequence[str]) -> Mapping[str, float]: ...
     def against(self, images: Images, plain: Images, prompts: Sequence[str]) -> Mapping[str, float]: ...  # AR's images
@@ -31,6 +30,21 @@ class Metric(Protocol):
 
     def warnings(self, prompts: Sequence[str]) -> Sequence[str]:
         return []
+
+
+def scored(
+    metrics: Iterable[Metric], images: Images, prompts: Sequence[str], plain: Images | None = None
+) -> tuple[dict[str, object], dict[str, object], list[str]]:
+    """The figures of all metrics, their protocols, and their warnings. plain: plain decoding's images, if `images` are
+    another side's."""
+    metrics, values, protocols = list(metrics), dict[str, object](), dict[str, object]()
+    for metric in metrics:
+        values |= metric(images, prompts)
+        if plain is not None:
+            values |= metric.against(images, plain, prompts)
+    for metric in metrics:
+        protocols |= metric.protocol(prompts)
+    return values, protocols, [warning for metric in metrics for warning in metric.warnings(prompts)]
 
 
 class LawMeasure(Protocol):
@@ -63,21 +77,3 @@ def extract_features(images: Images, network: Callable[[Tensor], Tensor]) -> Ten
     for batch in batches(images):
         found.append(network(as_bytes(batch).float() / 255).float().cpu())
     return torch.cat(found)
-
-
-class ImagesMemo(Generic[Result]):
-    """Calls `compute` once for each set of images: AR's are judged alone, and again against the method's. A result
-    lives as long as its images."""
-
-    def __init__(self, compute: Callable[..., Result]) -> None:
-        self._compute = compute
-        self._results: list[tuple[ref, Result]] = []
-
-    def __call__(self, images: Images, *others: Any) -> Result:
-        """`others` must be the same for the same images."""
-        self._results = [(key, result) for key, result in self._results if key() is not None]
-        for key, result in self._results:
-            if key() is images:
-                return result
-        self._results.append((ref(images), self._compute(images, *others)))
-        return self._results[-1][1]

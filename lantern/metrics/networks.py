@@ -11,6 +11,7 @@ import torch
 from PIL.Image import Resampling
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
+from torch.utils.weak import WeakIdKeyDictionary
 from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoTokenizer, CLIPModel, CLIPVisionModel
 from transformers import CLIPImageProcessorPil as ClipProcessor
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -19,7 +20,7 @@ from lantern.data.image_sets import Images
 from lantern.errors import LanternError, explaining
 from lantern.identity import state_hash
 from lantern.metrics.intervals import mean_interval
-from lantern.metrics.metric import ImagesMemo, Metric, as_bytes, batches
+from lantern.metrics.metric import Metric, as_bytes, batches
 from lantern.models.checkpoints import shortened
 from lantern.models.hub import find_folder
 from lantern.runtime.hardware import resolve_device
@@ -81,12 +82,8 @@ class Clip(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """Of a prompt, its first and last token included."""
+        """Of a prompt, its first and last token included; of a longer one only the beginning is scored."""
         return self.body.config.text_config.max_position_embeddings
-
-    def count_cut(self, prompts: Sequence[str]) -> int:
-        """How many prompts are longer than max_tokens; only their beginning is scored."""
-        return sum(len(ids) > self.max_tokens for ids in self.tokenizer(list(prompts)).input_ids)
 
 
 class ImageTextScore(Metric):
@@ -95,7 +92,7 @@ class ImageTextScore(Metric):
     def __init__(self, name: str, network: Clip) -> None:
         """name: of the row's keys, <name>_score and <name>_score_loss."""
         self.name, self.network = f"{name}_score", network
-        self._scores = ImagesMemo(self._score)
+        self._known = WeakIdKeyDictionary()  # of the images that are there: AR's are scored alone, and as a reference
         self._hash = state_hash(network)
 
     def prepare(self, prompts: Sequence[str]) -> None:
@@ -117,15 +114,17 @@ class ImageTextScore(Metric):
 
     def warnings(self, prompts: Sequence[str]) -> list[str]:
         texts = list(dict.fromkeys(prompts))
-        if not (cut := self.network.count_cut(texts)):
-            return []
         limit = self.network.max_tokens
+        if not (cut := sum(len(ids) > limit for ids in self.network.tokenizer(texts).input_ids)):
+            return []
         return [f"{self.name} reads {limit} tokens of a prompt: {cut} of {len(texts)} prompts are longer and were cut"]
 
-    def _score(self, images: Images, prompts: Sequence[str]) -> np.ndarray:  # [N]
-        texts = (prompts[start : start + BATCH_SIZE] for start in range(0, len(prompts), BATCH_SIZE))
-        parts = [self.network.scores(*both) for both in zip(batches(images, BATCH_SIZE), texts, strict=True)]
-        return torch.cat(parts).double().cpu().numpy()
+    def _scores(self, images: Images, prompts: Sequence[str]) -> np.ndarray:  # [N]
+        if images not in self._known:
+            texts = (prompts[start : start + BATCH_SIZE] for start in range(0, len(prompts), BATCH_SIZE))
+            parts = [self.network.scores(*both) for both in zip(batches(images, BATCH_SIZE), texts, strict=True)]
+            self._known[images] = torch.cat(parts).double().cpu().numpy()
+        return self._known[images]
 
 
 def load_vision(folder: str | Path, device: str = "cpu") -> VisionFeatures:
@@ -135,8 +134,7 @@ def load_vision(folder: str | Path, device: str = "cpu") -> VisionFeatures:
     with explaining(f"{folder} holds no vision network", remedy):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         body = _read_pretrained(CLIPVisionModel if config.model_type.startswith("clip") else AutoModel, folder)
-        pixels = Pixels(AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True))
-    return _frozen(VisionFeatures(body, pixels), device)
+        return _frozen(VisionFeatures(body, Pixels(_processor(folder))), device)
 
 
 def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: float = 1.0, device: str = "cpu") -> Clip:
@@ -144,14 +142,16 @@ def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: fl
     folder = find_folder(folder, "network.folder", CLIP_BYTES)
     remedy = "download one of `transformers`, such as openai/clip-vit-base-patch32, and give its folder"
     with explaining(f"{folder} holds no CLIP with both its image and its text side", remedy):
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        body, side = _read_pretrained(CLIPModel, folder), config.vision_config.image_size
-        if (Path(folder) / PROCESSOR_FILE).is_file():
-            processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)
-        else:
-            processor = ClipProcessor(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
-    words = load_tokenizer(tokenizer or folder, config.text_config.vocab_size)
-    return _frozen(Clip(body, words, Pixels(processor), scale), device)
+        body = _read_pretrained(CLIPModel, folder)
+        side = body.config.vision_config.image_size
+        usual = ClipProcessor(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
+        pixels = Pixels(_processor(folder) if (Path(folder) / PROCESSOR_FILE).is_file() else usual)
+    words = load_tokenizer(tokenizer or folder, body.config.text_config.vocab_size)
+    return _frozen(Clip(body, words, pixels, scale), device)
+
+
+def _processor(folder: str | Path) -> Any:
+    return AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)
 
 
 def load_tokenizer(source: str | Path, vocab_size: int) -> Tokenizer:

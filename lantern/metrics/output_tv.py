@@ -11,11 +11,12 @@ from lantern.acceptance.exact import Exact
 from lantern.acceptance.neighbours import distances, nearest
 from lantern.acceptance.relaxed import Relaxation
 from lantern.metrics.intervals import clustered_mean
+from lantern.metrics.profile import logits_of
 from lantern.metrics.visits import Visit, VisitedPositions, committed_law, record_visits
 from lantern.noise import Noise, Purpose, gumbel_argmax, image_seed
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, RoundReader, Target, TreeTopology, Verdict, Verification, abilities_of
+from lantern.types import AcceptanceRule, RoundReader, Target, Verification, abilities_of
 
 RANKS = 256  # of neighbours that mass is moved to; the rest is moved to any code
 ROWS_AT_ONCE = 1024  # of a table of distances
@@ -78,10 +79,13 @@ class OutputTV(VisitedPositions):
         Empty where no law is measured: at temperature 0, and for a relaxed rule under shared noise on a tree with
         branches, whose path depends on later tokens.
         """
-        if not self.num_positions or pipeline.sampling.is_greedy or _looks_ahead(pipeline):
+        by_noise = abilities_of(pipeline.verification).picks_by_noise
+        has_branches = pipeline.drafter.num_nodes > pipeline.drafter.depth + 1
+        looks_ahead = by_noise and not pipeline.rule.lossless and isinstance(pipeline.rule, Relaxation) and has_branches
+        if not self.num_positions or pipeline.sampling.is_greedy or looks_ahead:
             return {}
         prompts, seeds = list(prompts)[: self.num_images], list(seeds)[: self.num_images]
-        if abilities_of(pipeline.verification).picks_by_noise:
+        if by_noise:
             return _compare_picks(pipeline, prompts, seeds, batch_size)
         if not _is_of_its_node(pipeline):
             return _least(record_visits(pipeline, prompts, seeds, batch_size, only_roots=True))
@@ -170,21 +174,13 @@ def plain_picks(
 ) -> Tensor:
     """tokens [B, L] -> plain decoding's pick [B, L] at each position, given the tokens before it and the same noise.
     One pass for each position, which commits the given token instead of the pick."""
-    batch, length = tokens.shape
-    device = target.codebook.device
-    tokens, rows = tokens.to(device), torch.arange(batch, device=device)
-    target.allocate(batch, 1)
-    noise = Noise(batch, target.vocab_size, 0, device)
-    noise.admit(rows, torch.tensor(list(seeds), device=device))
-    logits, picks = target.prefill(list(prompts), rows).logits, []
-    for position in range(length):
-        law = sampling.law(logits[:, -1])
-        picks.append(gumbel_argmax(law, noise.noise_of_chain(1)[:, 0]))
-        if position + 1 < length:
+    device, batch = target.codebook.device, len(tokens)
+    noise, picks = Noise(batch, target.vocab_size, 0, device), []
+    noise.admit(torch.arange(batch, device=device), torch.tensor(list(seeds), device=device))
+    for position, logits in enumerate(logits_of(target, prompts, tokens.to(device), 1)):
+        if position:
             noise.advance([1] * batch, torch.ones_like(noise.position))
-            root = TreeTopology.chain(0, device).tree(tokens[:, position, None])
-            logits = target.verify(root).logits
-            target.commit(Verdict(torch.zeros_like(root.tokens), torch.zeros_like(rows), tokens[:, position + 1]))
+        picks.append(gumbel_argmax(sampling.law(logits[:, -1]), noise.noise_of_chain(1)[:, 0]))
     return torch.stack(picks, 1)
 
 
@@ -214,9 +210,3 @@ def _bound_unseen(row: dict[str, object], found: np.ndarray, images: np.ndarray)
     count = len(np.unique(images))
     highest = 1 - 0.05 ** (1 / count) if count > 1 else np.nan  # a higher share would show with a probability of 95 %
     return row | {"output_tv_high": highest, "code_distance_high": np.nan}
-
-
-def _looks_ahead(pipeline: Pipeline) -> bool:
-    if not abilities_of(pipeline.verification).picks_by_noise or pipeline.rule.lossless:
-        return False
-    return isinstance(pipeline.rule, Relaxation) and pipeline.drafter.num_nodes > pipeline.drafter.depth + 1

@@ -39,16 +39,15 @@ class TokenDistance(VisitedPositions):
         if not self.num_positions or not pipeline.drafter.depth:
             return {}
         prompts, seeds = list(prompts)[: self.num_images], list(seeds)[: self.num_images]
-        judged = [visit for visit in record_visits(pipeline, prompts, seeds, batch_size) if _has_law(visit)]
+        visits = record_visits(pipeline, prompts, seeds, batch_size)
+        # where a draft was judged that was drawn from a known condition
+        judged = [one for one in visits if len(one.children) and one.q is not None and one.q.isfinite().all()]
         if not judged:
             return {}
         count = min(self.num_positions, len(judged))
         visits = [judged[number * len(judged) // count] for number in range(count)]
-        found = [self.compare(visit, pipeline, number) for number, visit in enumerate(visits)]
+        own, floors = zip(*(self.compare(one, pipeline, number) for number, one in enumerate(visits)), strict=True)
         images = np.array([visit.image for visit in visits])
-        return self._row([own for own, _ in found], [floor for _, floor in found], images)
-
-    def _row(self, own: list[Comparison], floors: list[Comparison], images: np.ndarray) -> dict[str, object]:
         return {
             **summary("output_distance", np.array([one.distance for one in own]), images, (-np.inf, np.inf)),
             "output_distance_floor": float(np.mean([one.distance for one in floors])),
@@ -101,8 +100,3 @@ def compare_samples(first: Tensor, second: Tensor) -> Comparison:
     energy = across / count**2 - within / (count * (count - 1))
     relative = energy * (2 * count * (2 * count - 1)) / apart.sum()
     return Comparison(float(relative[0]), float((relative >= relative[0]).double().mean()))
-
-
-def _has_law(visit: Visit) -> bool:
-    """Whether a draft was judged that was drawn from a known condition."""
-    return len(visit.children) > 0 and visit.q is not None and bool(visit.q.isfinite().all())

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 from lantern.acceptance.committed import CommittedLaw
 from lantern.acceptance.exact import Exact
 from lantern.continuous.latent_sampling import LatentDrafter
-from lantern.errors import LanternError, is_whole
+from lantern.errors import LanternError, check_whole
 from lantern.pipeline import Pipeline
 from lantern.types import (
     PADDING,
@@ -19,7 +19,6 @@ from lantern.types import (
     Drafter,
     DraftTree,
     Forward,
-    Proposals,
     Site,
     Verdict,
     Verification,
@@ -40,13 +39,12 @@ class VisitedPositions:
     redraws_allowed: ClassVar[range]
 
     def __post_init__(self) -> None:
-        sizes, allowed = (self.num_positions, self.num_images, self.redraws), self.redraws_allowed
-        if not all(map(is_whole, sizes)) or sizes[0] < 0 or sizes[1] < 1 or sizes[2] not in allowed:
-            raise LanternError(
-                f"output_tv has num_positions={self.num_positions}, num_images={self.num_images}, "
-                f"redraws={self.redraws}; give 1 image or more and {allowed[0]} to {allowed[-1]} redraws, or "
-                "num_positions=0"
-            )
+        least, most = self.redraws_allowed[0], self.redraws_allowed[-1]
+        check_whole("output_tv", 0, num_positions=self.num_positions)
+        check_whole("output_tv", 1, num_images=self.num_images)
+        check_whole("output_tv", least, redraws=self.redraws)
+        if self.redraws > most:
+            raise LanternError(f"output_tv.redraws={self.redraws} is out of range; give {most} at most")
 
 
 class Visit(NamedTuple):
@@ -79,21 +77,15 @@ class RecordingDrafter:
 
     def __init__(self, drafter: Drafter, stride: int, only_roots: bool = False) -> None:
         self.drafter, self.stride, self.only_roots = drafter, stride, only_roots
-        self.name, self.tree, self.weights_hash = drafter.name, drafter.tree, drafter.weights_hash
-        self.num_nodes, self.depth = drafter.num_nodes, drafter.depth
         if isinstance(drafter, LatentDrafter):
-            self.sigma = drafter.sigma
+            self.sigma = drafter.sigma  # by which it is known as one
         self.visits: list[Visit] = []
         self._count = self._admitted = 0
         self._images: list[int] = []  # of each row
 
-    @property
-    def forwards(self) -> int:
-        return self.drafter.forwards
-
-    @property
-    def forward_s(self) -> float:
-        return self.drafter.forward_s
+    def __getattr__(self, name: str) -> Any:
+        """All that is not recorded."""
+        return getattr(self.drafter, name)
 
     def allocate(self, batch_size: int) -> None:
         self._images = [0] * batch_size
@@ -105,29 +97,22 @@ class RecordingDrafter:
             self._admitted += 1
         self.drafter.begin(prefill, rows)
 
-    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
-        return self.drafter.draft(roots, tokens_left, proposals)
-
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         for row, path in enumerate(verdict.paths):
             if self._images[row] in self._images[:row]:
                 continue  # a copy that pads a draining batch
             for depth, node in enumerate(path[:1] if self.only_roots else path):
                 if self._count % self.stride == 0:
-                    last = verdict.next_token[row] if node == path[-1] else tree.tokens[row, path[depth + 1]]
-                    self.visits.append(_visit(tree, probs, row, node, depth, self._images[row], last))
+                    token = verdict.next_token[row] if node == path[-1] else tree.tokens[row, path[depth + 1]]
+                    children = tree.tokens[row, tree.parents[row] == node]
+                    q = None if tree.draft_probs is None else tree.draft_probs[row, node].clone()
+                    self.visits.append(Visit(probs[row, node].clone(), q, children, depth, self._images[row], token))
                 self._count += 1
         self.drafter.observe(tree, forward, probs, verdict)
 
     def keep(self, rows: Tensor) -> None:
         self._images = [self._images[row] for row in rows.tolist()]
         self.drafter.keep(rows)
-
-
-def _visit(tree: DraftTree, probs: Tensor, row: int, node: int, depth: int, image: int, token: Tensor) -> Visit:
-    children = tree.tokens[row, tree.parents[row] == node]
-    q = None if tree.draft_probs is None else tree.draft_probs[row, node].clone()
-    return Visit(probs[row, node].clone(), q, children, depth, image, token)
 
 
 def committed_law(visit: Visit, rule: AcceptanceRule, verification: Verification, redraws: Tensor) -> Tensor:
@@ -184,15 +169,17 @@ def _judge_children(
 ) -> tuple[Tensor, Tensor]:
     """codes [S, M] of a node's children, -1 for none -> the probability [S, M] that each is committed, and the residual
     law [S, V], scaled by the probability that all are rejected. The coins are integrated out."""
-    noise = _RejectingNoise()
-    tree, probs = _one_level_trees(codes, p, q)
-    verification(tree, probs, rule, noise)
-    reached = torch.ones_like(probs[:, 0, 0])  # [S]
+    noise, (rows, count) = _RejectingNoise(), codes.shape
+    root = codes.new_zeros(rows, 1)
+    parents = torch.cat([root - 1, torch.where(codes < 0, PADDING, 0)], 1)
+    law, probs = (None if own is None else own.expand(rows, count + 1, -1) for own in (q, p))
+    verification(DraftTree(torch.cat([root, codes.clamp(min=0)], 1), parents, law), probs, rule, noise)
+    reached = p.new_ones(rows)
     shares = []
-    for accept in noise.accept[: codes.shape[1]]:
+    for accept in noise.accept[:count]:
         shares.append(reached * accept)
         reached = reached * (1 - accept)
-    committed = torch.stack(shares, 1) if shares else reached.new_zeros(len(codes), 0)
+    committed = torch.stack(shares, 1) if shares else reached.new_zeros(rows, 0)
     return committed, reached[:, None] * noise.residual
 
 
@@ -224,16 +211,6 @@ class _RejectingNoise:
         """Records the law; the token is not used."""
         self.residual = law
         return law.argmax(-1)
-
-
-def _one_level_trees(codes: Tensor, p: Tensor, q: Tensor | None) -> tuple[DraftTree, Tensor]:
-    """codes [S, M], -1 where there is no child -> S trees of a root and its children, and their laws [S, M + 1, V]."""
-    rows, count = codes.shape
-    root = codes.new_zeros(rows, 1)
-    tokens = torch.cat([root, codes.clamp(min=0)], 1)
-    parents = torch.cat([root - 1, torch.where(codes < 0, PADDING, 0)], 1)
-    laws = [None if law is None else law.expand(rows, count + 1, -1) for law in (q, p)]
-    return DraftTree(tokens, parents, laws[0]), laws[1]
 
 
 def _redraw_children(q: Tensor, rejected: Tensor, redraws: Tensor, count: int) -> Tensor:

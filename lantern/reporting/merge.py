@@ -8,10 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from lantern.errors import LanternError
 from lantern.evaluation.rows import (
     SUMMARY,
@@ -25,7 +21,6 @@ from lantern.evaluation.rows import (
     run_name,
     setting_id,
 )  # fmt: skip
-from lantern.identity import INT8
 from lantern.metrics.profile import Profile
 from lantern.reporting.page.pictures import read_pictures, shared_records
 from lantern.reporting.page.write import write_page
@@ -65,26 +60,26 @@ def point_folders(folder: Path) -> list[Path]:
     return sorted(points, key=lambda path: (int(path.name) if path.name.isdigit() else len(points), path.name))
 
 
-def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budget) -> tuple[list[Row], list[Path]]:
+def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budget) -> list[Row]:
     """Writes results.csv, profiles.json, pareto.png, grid.png and report.html of run folders, and prints the table.
-    Returns the ranked rows and the figures; both are empty if no point has a row."""
+    Returns the ranked rows; none if no point has a row."""
     measured = [row for point in points for row in read_summary(point)]
     merged = merge_rows(measured)
     if not merged:
-        return [], []
+        return []
     check_alike(merged)
     _warn_of_rows_left_out(measured, merged)
     rows = rank_rows(merged, budget)
     write_csv(rows, folder / "results.csv")
     with closing(ProgressLine("report")) as line:
         line.show(0.0, "drawing", None)
-        figures = _draw_figures(folder, points, rows)
+        _draw_figures(folder, points, rows)
         profiles = read_profiles(points)
         write_profiles(folder, profiles)
         write_page(folder / "report.html", f"Lantern: {title}", rows, points, profiles, budget.best(rows), budget)
     warned = "".join(f"{line}\n" for line in warning_lines(rows))
     print(f"\n{format_table(rows, terminal_width())}\n\n{warned}{folder}/results.csv\n{folder}/report.html")
-    return rows, figures
+    return rows
 
 
 def _warn_of_rows_left_out(measured: Sequence[Row], merged: Sequence[Row]) -> None:
@@ -106,45 +101,31 @@ def _warn_of_rows_left_out(measured: Sequence[Row], merged: Sequence[Row]) -> No
 
 
 def check_alike(rows: Sequence[Row]) -> None:
-    first: dict[tuple[str, str], Row] = {}  # by kind and value
+    found: dict[str, dict[str, Row]] = {}  # by kind and value
     for row in rows:
         weights = ((f"{part} of {row['model']}", f"{key}_hash") for part, key in HASHED_PARTS.items())
-        values = [(kind, str(row.get(key) or "").removesuffix(INT8)) for kind, key in (("code", "code"), *weights)]
-        values += [("code of " + text.split(" ")[0], text) for text in (row.get("user_code") or "").split(", ") if text]
+        values = [(kind, str(row.get(key) or "")) for kind, key in (("code", "code"), *weights)]
+        values += [("code of " + text.split(" ")[0], text) for text in (row.get("user_code") or "").split(", ")]
         for kind, value in values:
             if value:
-                first.setdefault((kind, value), row)
-    for kind in dict.fromkeys(kind for kind, _ in first):
-        values = sorted(value for same, value in first if same == kind)
-        if len(values) > 1:
-            names = ", ".join(f"{value} in {run_name(first[kind, value])}" for value in values)
+                found.setdefault(kind, {}).setdefault(value, row)
+    for kind, by_value in found.items():
+        if len(by_value) > 1:
+            names = ", ".join(f"{value} in {run_name(by_value[value])}" for value in sorted(by_value))
             raise LanternError(f"the rows have different {kind} ({names}); measure all of them again with the same")
 
 
-def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> list[Path]:
-    """Those that can be drawn; an earlier sweep's are removed."""
-    for name in FIGURES:
-        (folder / name).unlink(missing_ok=True)
+def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> None:
+    """Those that can be drawn; an earlier sweep's are removed. The grid shows the first images that all rows share."""
     pareto, grid = (folder / name for name in FIGURES)
-    figures = [draw_pareto(rows, label_rows(rows), pareto)]
-    columns, prompts = same_prompt_images(folder, points, rows)
-    if columns:
-        figures.append(draw_grid(columns, prompts, grid))
-    return [figure for figure in figures if figure]
-
-
-def same_prompt_images(
-    folder: Path, points: Sequence[Path], rows: Sequence[Row]
-) -> tuple[dict[str, Tensor], list[str]]:
-    """The first images of every row's setting [N, 3, H, W] in [0, 1], by its label, and the prompts they share. folder:
-    that of the report, with all points."""
+    for path in (pareto, grid):
+        path.unlink(missing_ok=True)
+    draw_pareto(rows, label_rows(rows), pareto)
     labels = dict(zip(map(setting_id, rows), label_rows(rows), strict=True))
     records, shared = shared_records(points, list(labels))
-    shown, columns = read_pictures(folder, records, shared, GRID_PROMPTS), {}
-    for setting in records if shown else ():
-        pixels = np.stack([np.asarray(pictures[setting]) for pictures in shown.values()])
-        columns[labels[setting]] = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255
-    return columns, [prompt for prompt, _ in shown]
+    if shown := read_pictures(folder, records, shared, GRID_PROMPTS):
+        columns = {labels[setting]: [pictures[setting] for pictures in shown.values()] for setting in records}
+        draw_grid(columns, [prompt for prompt, _ in shown], grid)
 
 
 def write_profiles(folder: Path, profiles: Mapping[str, Profile]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 
-from torch import Tensor
+from PIL.Image import Image
 
 from lantern.errors import is_number
 from lantern.evaluation.rows import Row, is_baseline
@@ -109,8 +109,8 @@ def pareto_front(rows: Sequence[Row], price: str) -> list[Row]:
     return front[::-1]
 
 
-def draw_grid(columns: Mapping[str, Tensor], prompts: Sequence[str], path: str | Path) -> Path:
-    """The same prompts down, the settings across: columns maps a setting to images [N, 3, H, W] in [0, 1]."""
+def draw_grid(columns: Mapping[str, Sequence[Image]], prompts: Sequence[str], path: str | Path) -> Path:
+    """The same prompts down, the settings across: columns maps a setting to its images."""
     height, width = len(prompts), len(columns)
     figure, axes = load_pyplot().subplots(
         height, width, figsize=(1.25 * width + 1.0, 1.25 * height + 0.3), dpi=130, squeeze=False
@@ -118,7 +118,7 @@ def draw_grid(columns: Mapping[str, Tensor], prompts: Sequence[str], path: str |
     for across, (label, images) in enumerate(columns.items()):
         axes[0, across].set_title(fill(label, 16), fontsize=7, color=INK, parse_math=False)
         for down in range(height):
-            axes[down, across].imshow(images[down].permute(1, 2, 0).cpu().numpy())
+            axes[down, across].imshow(images[down])
             axes[down, across].set_xticks([])
             axes[down, across].set_yticks([])
     for down, prompt in enumerate(prompts):

@@ -10,22 +10,18 @@ from PIL import Image
 from lantern.data.image_sets import Images, arrays_of
 from lantern.errors import writing
 from lantern.evaluation.evaluate import Measurement
-from lantern.evaluation.records import copy_missing, read_provenance
+from lantern.evaluation.records import copy_missing
 from lantern.evaluation.rows import SUMMARY, Row, append_rows, encode, is_baseline, setting_id
 from lantern.evaluation.run_folder import EvaluationFolder
 from lantern.reporting.merge import (
     add_point,
     merge_points,
     point_folders,
-    read_profiles,
-    same_prompt_images,
     write_profiles,
 )
 from lantern.reporting.ranking import Budget, report_best
 from lantern.reporting.table import label_rows
 from lantern.reporting.wandb_runs import (
-    MAX_IMAGES,
-    Point,
     Tracker,
     group_of,
     plain_config,
@@ -33,6 +29,7 @@ from lantern.reporting.wandb_runs import (
     tell_offline,
 )
 from lantern.runtime.files import replace_file, replace_text
+from lantern.runtime.provenance import read_provenance
 
 log = logging.getLogger(__name__)
 PAPER_FIGURES = ("tokens_per_step", "speedup", "frechet", "source")  # of a paper's setting
@@ -60,12 +57,9 @@ def publish(
     if not is_measured:
         print(f"\nimages: {measurements[-1].folder}")
         return
-    labels = label_rows([measured.row for measured in measurements])
-    columns = {label: measured.images[:MAX_IMAGES] for label, measured in zip(labels, measurements, strict=True)}
     group = group_of(config["sweep"]["name"], run.sweep or run.path)
-    for measured in measurements[-1:] if run.sweep else measurements:
-        point = Point(measured.row, measured.profile, measured.records, measured.batch.prompts, columns)
-        tracker.point(point, plain_config(config) if is_baseline(measured.row) else config, run.path, group)
+    for row in [measured.row for measured in measurements][-1 if run.sweep else 0 :]:
+        tracker.point(row, plain_config(config) if is_baseline(row) else config, run.path, group)
     if not run.sweep:
         tell_offline([run.path])
 
@@ -81,18 +75,16 @@ def show(run: EvaluationFolder, is_measured: bool, budget: Budget) -> None:
 def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budget) -> None:
     """Merges the points below folder, prints their table and the best of them, tracks the baseline and the summary."""
     points = point_folders(folder)
-    rows, figures = merge_points(folder, points, f"{name or 'ad hoc'} sweep", budget)
+    rows = merge_points(folder, points, f"{name or 'ad hoc'} sweep", budget)
     if not rows:
         log.error("no point of %s has results; see the errors above", folder)
         return
-    group, profiles, best = group_of(name, folder), read_profiles(points), budget.best(rows)
+    group, best = group_of(name, folder), budget.best(rows)
     report_best(folder, rows, budget, best)
     configs = [record["config"] for point in points if (record := read_provenance(point))]
     for row in filter(is_baseline, rows):
-        tracker.point(Point(row, profiles.get(setting_id(row))), plain_config(shared_config(configs)), folder, group)
-    columns, prompts = same_prompt_images(folder, points, rows)
-    images = Point({}, prompts=prompts, columns=columns)
-    tracker.summary(rows, best, figures, images, shared_config(configs), folder, group)
+        tracker.point(row, plain_config(shared_config(configs)), folder, group)
+    tracker.summary(rows, best, shared_config(configs), folder, group)
     tell_offline([folder])
 
 

@@ -11,7 +11,7 @@ from lantern.errors import LanternError, check_whole, is_number
 from lantern.evaluation.rows import Row, encode, is_baseline
 from lantern.figures import figure_of
 from lantern.metrics.intervals import Interval, simultaneous_factor
-from lantern.reporting.table import bounds_of, format_value, label_rows, marks
+from lantern.reporting.table import format_value, label_rows, marks
 from lantern.runtime.files import replace_text
 
 VERDICTS = ("lossless", "yes", "open", "no")  # yes: the bounds keep every limit; open: only the values do
@@ -19,7 +19,6 @@ PLACE = ("device", "threads", "torch")
 BASELINE = (  # on which the speed of plain decoding depends
     *PLACE, "dtype", "compile", "tf32", "cuda_graphs", "prompts_hash", "split",
 )  # fmt: skip
-DECODED = ("model", "target_hash", "tokenizer_hash", "temperature", "top_k", "top_p", "cfg_scale")
 
 
 class Choice(NamedTuple):
@@ -51,9 +50,8 @@ class Budget:
     most: Mapping[str, float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for group in ("within", "losses", "most"):
-            for metric, limit in self._limits(group):
-                _check_limit(f"budget.{group}", metric, limit)
+        for group, metric, limit in self._limits():
+            _check_limit(f"budget.{group}", metric, limit)
         check_whole("budget", 0, min_images=self.min_images)
 
     def verdict(self, row: Row, tried: int = 1) -> str | None:
@@ -61,10 +59,7 @@ class Budget:
         if row.get("lossless") or is_baseline(row):
             return "lossless"
         stretch = simultaneous_factor(max(1, tried), None) if self.proven else 1.0
-        verdicts = [_verdict(row, metric, limit, True, stretch) for metric, limit in self._limits("within")]
-        verdicts += [_verdict(row, metric, limit, False, stretch) for metric, limit in self._limits("losses")]
-        most = self._limits("most")
-        verdicts += [_judged(row.get(name), row.get(f"{name}_high"), limit, stretch) for name, limit in most]
+        verdicts = [_verdict(row, *limit, stretch) for limit in self._limits()]
         if None in verdicts:
             return None
         worst = max(verdicts, key=VERDICTS.index, default="yes")
@@ -73,9 +68,9 @@ class Budget:
     def excess(self, row: Row) -> float:
         """How far a row is beyond the limits of `most`, in all; 0 for one within them, infinite where a figure was not
         measured."""
-        figures = [] if self.verdict(row) == "lossless" else self._limits("most")
-        found = [(row.get(figure), limit) for figure, limit in figures]
-        return sum(inf if value is None else max(0.0, value - limit) for value, limit in found)
+        found = [(row.get(figure), limit) for group, figure, limit in self._limits() if group == "most"]
+        beyond = sum(inf if value is None else max(0.0, value - limit) for value, limit in found)
+        return 0.0 if self.verdict(row) == "lossless" else beyond
 
     def best(self, rows: Sequence[Row]) -> Choice | None:
         """The fastest of the rows that were timed alike; None where only plain decoding was timed and judged."""
@@ -83,7 +78,11 @@ class Budget:
         verdicts = [(row, self.verdict(row, tried)) for row in rows_timed_alike(rows) if row.get("speedup")]
         if all(is_baseline(row) or verdict is None for row, verdict in verdicts):
             return None
-        inside = [(row, verdict) for row, verdict in verdicts if self._accepts(row, verdict)]
+        wanted = ("yes",) if self.proven else ("yes", "open")
+        inside = [
+            (row, found) for row, found in verdicts
+            if found == "lossless" or (found in wanted and self._has_enough_images(row))
+        ]  # fmt: skip
         if not inside:
             return None
         row, verdict = max(inside, key=lambda judged: speed_rank(judged[0]))
@@ -91,24 +90,23 @@ class Budget:
 
     def describe(self, rows: Sequence[Row]) -> str:
         """In words, with how many images of the rows were judged where a number is required."""
-        limits = [f"{metric} at most {100 * limit:.3g} %" for metric, limit in self._limits("within")]
-        limits += [f"{metric} at most {limit:.3g}" for metric, limit in self._limits("losses")]
+        limits, most = [], []
+        for group, figure, limit in self._limits():
+            amount = f"{100 * limit:.3g} %" if group == "within" else f"{limit:.3g}"
+            (most if group == "most" else limits).append(f"{figure} at most {amount}")
         proof = ", by simultaneous 95 % bounds" if self.proven else ""
-        most = [f"{figure} at most {limit:.3g}" for figure, limit in self._limits("most")]
         worse = [f"{', '.join(limits)} worse than plain decoding's{proof}"] if limits else []
         words = ", ".join([*worse, *most]) or "no limit of what is lost"
         judged = max((row.get("num_images") or 0 for row in rows), default=0)
         return words + (f" ({self.min_images:,} images required, {judged:,} judged)" if self.min_images else "")
 
-    def _accepts(self, row: Row, verdict: str | None) -> bool:
-        is_inside = verdict == "yes" or (verdict == "open" and not self.proven)
-        return verdict == "lossless" or (is_inside and self._has_enough_images(row))
-
     def _has_enough_images(self, row: Row) -> bool:
         return (row.get("num_images") or 0) >= self.min_images
 
-    def _limits(self, group: str) -> list[tuple[str, float]]:
-        return [(metric, limit) for metric, limit in getattr(self, group).items() if limit is not None]
+    def _limits(self) -> list[tuple[str, str, float]]:
+        """Group, figure and limit."""
+        groups = ("within", "losses", "most")
+        return [(group, *one) for group in groups for one in getattr(self, group).items() if one[1] is not None]
 
 
 def _check_limit(group: str, metric: str, limit: object) -> None:
@@ -122,14 +120,17 @@ def _check_limit(group: str, metric: str, limit: object) -> None:
         raise LanternError(f"{group}.{metric}: rows hold no difference of it from plain decoding; use frechet")
 
 
-def _verdict(row: Row, metric: str, limit: float, is_share: bool, stretch: float) -> str | None:
-    """By the metric's paired difference from plain decoding, whose bound is stretched; higher is worse."""
+def _verdict(row: Row, group: str, metric: str, limit: float, stretch: float) -> str | None:
+    """By the metric's paired difference from plain decoding, or by its own value (most), whose bound is stretched;
+    higher is worse."""
+    if group == "most":
+        return _judged(row.get(metric), row.get(f"{metric}_high"), limit, stretch)
     rising = figure_of(metric).better == "low"
     key = f"{metric}_diff" if rising else f"{metric}_loss"
     worse, value = row.get(key), row.get(metric)
     if worse is None or value is None:
         return None
-    allowed = limit * abs(value - worse if rising else value + worse) if is_share else limit
+    allowed = limit * abs(value - worse if rising else value + worse) if group == "within" else limit
     return _judged(worse, row.get(f"{key}_high"), allowed, stretch)
 
 
@@ -146,13 +147,13 @@ def rows_timed_alike(rows: Sequence[Row]) -> list[Row]:
     machine, cannot be compared with the others."""
     timed = [row for row in rows if row.get("speedup") is not None]
     methods = [row for row in timed if not is_baseline(row)] or timed
-    counts = Counter(_values(row, BASELINE) for row in methods)
+    counts = Counter(map(_timed_by, methods))
     most = max(counts, key=counts.__getitem__, default=None)
-    return [row for row in rows if _values(row, BASELINE) == most]
+    return [row for row in rows if _timed_by(row) == most]
 
 
-def _values(row: Row, keys: Sequence[str]) -> tuple[str, ...]:
-    return tuple(str(row.get(key)) for key in keys)
+def _timed_by(row: Row) -> tuple[str, ...]:
+    return tuple(str(row.get(key)) for key in BASELINE)
 
 
 def speed_rank(row: Row) -> tuple[bool, float]:
@@ -198,8 +199,8 @@ def _number_of_lossy(rows: Sequence[Row]) -> int:
 
 
 def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice | None) -> None:
-    """Prints the fastest setting within a budget, the fastest lossless one and their ratios to every other setting, and
-    writes best.json. Where `best` is None, only removes the best.json of an earlier sweep."""
+    """Prints the fastest setting within a budget and the fastest lossless one, and writes best.json. Where `best` is
+    None, only removes the best.json of an earlier sweep."""
     if best is None:
         (folder / "best.json").unlink(missing_ok=True)
         return
@@ -207,37 +208,19 @@ def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice 
     timed = [row for row in rows_timed_alike(rows) if marks(row)["law"] == "lossless" and row.get("speedup")]
     candidates = sum(not is_baseline(row) for row in timed) or 1
     lossless = Choice(max(timed, key=speed_rank, default=best.row), True, candidates)
-    winners = [best, *([] if lossless.row is best.row else [lossless])]
-    times = {labels[id(winner.row)]: _times_as_fast(winner, rows, labels) for winner in winners}
     record = {"budget": asdict(budget), "certain": best.is_certain, "setting": labels[id(best.row)]}
     record |= {"row": best.corrected, "candidates": best.candidates, **{key: best.row.get(key) for key in PLACE}}
     name = labels[id(lossless.row)] if timed else None
-    record |= {"ranked_by": "speedup_low", "lossless": name, "times_as_fast": times}
+    record |= {"ranked_by": "speedup_low", "lossless": name}
     replace_text(folder / "best.json", encode(record, indent=2) + "\n")
     doubt = "" if best.is_certain else "; not certain, since the bounds of its losses are beyond the limit"
     print(f"fastest setting, lossless or with {budget.describe(rows)}: {_line(best, labels)}{doubt}")
     if not is_proven_faster(rows):
         print("no setting is proven faster than plain decoding")
-    if len(winners) > 1:
+    if lossless.row is not best.row:
         print(f"fastest lossless setting: {_line(lossless, labels)}")
-    for winner, ratios in times.items():
-        if ratios:
-            others = ", ".join(f"{name} {row['ratio']:.2f}{bounds_of(row, 'ratio')}" for name, row in ratios.items())
-            print(f"{winner}, times as fast as each other setting: {others}")
 
 
 def _line(choice: Choice, labels: Mapping[int, str]) -> str:
     speed = format_value(choice.corrected, "speedup")
     return f"{labels[id(choice.row)]}, speed-up {speed}, the best of {choice.candidates} by the lower bound"
-
-
-def _times_as_fast(winner: Choice, rows: Sequence[Row], labels: Mapping[int, str]) -> dict[str, Row]:
-    """By the other setting's label: the quotient "ratio" of the speed-ups over the same plain decoding, with bounds
-    from the corrected ones of both rows."""
-    same = _values(winner.row, (*DECODED, *BASELINE))
-    own, ratios = corrected_speed(winner.row, winner.candidates), {}
-    for row in rows:
-        if row is not winner.row and row.get("speedup") and _values(row, (*DECODED, *BASELINE)) == same:
-            ratio = own.over(corrected_speed(row, winner.candidates)).keys("ratio")
-            ratios[labels[id(row)]] = {key: value for key, value in ratio.items() if isfinite(value)}
-    return ratios

@@ -5,7 +5,7 @@ import io
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 
@@ -20,18 +20,14 @@ BOUNDS = ("_low", "_high")
 def columns_of(rows: Sequence[Row]) -> list[Figure]:
     """A figure for every number in any row: those of FIGURES first, then the other metrics' in the rows' order."""
     keys = list(dict.fromkeys(key for row in rows for key in row if not is_setting(key)))
-    held = [key for key in keys if any(is_number(row.get(key)) for row in rows) and not is_bound(key, keys)]
+    bounds = {f"{key}{end}" for key in keys for end in BOUNDS}
+    held = [key for key in keys if any(is_number(row.get(key)) for row in rows) and key not in bounds]
     return [figure_of(key) for key in (*(k for k in FIGURES if k in held), *(k for k in held if k not in FIGURES))]
 
 
 def is_setting(key: str) -> bool:
     """Whether a row's key is a setting and not a result. Dotted keys are named as in the config."""
     return key in SETTING_KEYS or "." in key
-
-
-def is_bound(key: str, keys: Sequence[str]) -> bool:
-    """Whether a key is a bound of another key's interval."""
-    return any(key.endswith(end) and key.removesuffix(end) in keys for end in BOUNDS)
 
 
 UNNAMED = ("lossless", "fingerprint")  # say nothing that the other keys do not, in words
@@ -62,11 +58,7 @@ def _method(row: Row) -> object:
 
 
 def _differing(rows: Sequence[Row]) -> list[str]:
-    return [key for key in _setting_keys(rows) if len({str(row.get(key)) for row in rows}) > 1]
-
-
-def _setting_keys(rows: Sequence[Row]) -> list[str]:
-    return [*LABEL_KEYS, *config_keys(rows)]
+    return [key for key in (*LABEL_KEYS, *config_keys(rows)) if len({str(row.get(key)) for row in rows}) > 1]
 
 
 def _label(row: Row, keys: Sequence[str]) -> str:
@@ -103,7 +95,7 @@ def shared_settings(rows: Sequence[Row]) -> str:
     """A sentence with the settings that all methods share, hashes left out, and the number of judged images."""
     methods = [row for row in rows if not is_baseline(row)] or rows
     left_out = _differing(methods)
-    shared = [key for key in _setting_keys(methods) if key not in left_out and not key.endswith("_hash")]
+    shared = [key for key in (*LABEL_KEYS, *config_keys(methods)) if key not in left_out and not key.endswith("_hash")]
     settings = ", ".join(f"{key} {methods[0][key]}" for key in shared if methods[0].get(key) is not None)
     judged = methods[0].get("num_images")
     quality = f"Quality of {judged} images per setting; brackets" if judged else "Brackets"
@@ -156,22 +148,11 @@ def format_value(row: Row, key: str) -> str:
     value = row.get(key)
     if value is None or isinstance(value, int):
         return "-" if value is None else str(value)
-    lacks = " (no bounds)" if key == "output_tv" else ""
-    return digits_of(value)(value) + (bounds_of(row, key) or lacks)
-
-
-def bounds_of(row: Row, key: str) -> str:
-    """The bounds of a figure as they stand behind it: " [low, high]"; nothing without any."""
+    text = "{:.3g}".format if abs(value) < 0.1 else "{:.2f}".format  # of the bounds, too
     low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
     if low is None or high is None:
-        return ""
-    text = digits_of(row[key])
-    return f" [{text(low)}, {text(high)}]"
-
-
-def digits_of(value: float) -> Callable[[float], str]:
-    """How a figure and its bounds are written: two decimals, three digits below 0.1."""
-    return "{:.3g}".format if abs(value) < 0.1 else "{:.2f}".format
+        return text(value) + (" (no bounds)" if key == "output_tv" else "")
+    return f"{text(value)} [{text(low)}, {text(high)}]"
 
 
 def write_csv(rows: Sequence[Row], path: str | Path) -> None:

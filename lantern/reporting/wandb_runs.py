@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlparse
 
 from omegaconf import OmegaConf
-from torch import Tensor
 
 from lantern.drafters.loading import ARTIFACT
 from lantern.errors import LanternError
-from lantern.evaluation.rows import Row, fixed_part, run_name, setting_id
+from lantern.evaluation.rows import Row, run_name, setting_id
 from lantern.identity import DECODING, PLAIN_DECODING, digest
-from lantern.metrics.profile import Profile
 from lantern.models.checkpoints import weights_hash
 from lantern.reporting.ranking import Choice
 from lantern.runtime.files import read_object, replace_text
@@ -29,14 +27,13 @@ if TYPE_CHECKING:
     import wandb
 
 log = logging.getLogger(__name__)
-INIT_TIMEOUT_S = 30  # an unreachable server must not delay a sweep
+INIT_TIMEOUT_S = 30  # an unreachable server must not delay a sweep; offline there is none, and W&B's own limit holds
 FINISH_TIMEOUT_S = 600  # for uploads, at the end
 MAX_TAG = 64  # letters, of which W&B takes no more
 Returned = TypeVar("Returned")
 FOLDER_ID_FILE = "wandb.folder_id"
-MAX_IMAGES = 32  # in a table; all images are in the run folder
-RESULT_FILES = ("*.jsonl", "*.json", "*.csv", "*.png", "report.html")
 PLAIN_PARTS = {"drafter": "drafter/none.yaml", "acceptance": "acceptance/exact.yaml"}
+TAGGED = ("model", "drafter", "tree", "verification", "acceptance")  # to filter runs by
 MODES = ("auto", "online", "offline", "disabled")
 
 
@@ -83,12 +80,6 @@ def wandb_mode() -> str:
     return os.environ.get("WANDB_MODE") or ("online" if has_key else "offline")
 
 
-def run_tags(row: Mapping[str, object]) -> list[str]:
-    """Tags to filter runs by: model, drafter, tree, verification and rule."""
-    keys = ("model", "drafter", "tree", "verification", "acceptance")
-    return clean_tags(row[key] for key in keys if row.get(key))
-
-
 class Group(NamedTuple):
     """The W&B group of a sweep or an evaluation, and its folder, whose key is made only for what is tracked."""
 
@@ -113,14 +104,6 @@ def folder_id(folder: Path) -> str:
     return (folder / FOLDER_ID_FILE).read_text()
 
 
-class Point(NamedTuple):
-    row: Row
-    profile: Profile | None = None
-    records: Sequence[Row] = ()  # a line an image
-    prompts: Sequence[str] = ()
-    columns: Mapping[str, Tensor] = {}  # label -> images [N, 3, H, W] in [0, 1], of the same prompts
-
-
 def plain_config(config: Mapping[str, object]) -> dict[str, object]:
     """The configuration of a run's plain decoding: the same, without the method's parts."""
     kept = {name: value for name, value in config.items() if name not in DECODING or name in PLAIN_DECODING}
@@ -142,14 +125,6 @@ def shared_config(configs: Sequence[Mapping[str, object]]) -> dict[str, object]:
     return shared
 
 
-class Curve(NamedTuple):
-    """Points that share their keys; `axis` is one of them."""
-
-    name: str
-    axis: str
-    points: list[dict[str, float]]
-
-
 class Tracker:
     """Sends rows, tables and figures to W&B. `mode` auto is wandb_mode(); disabled switches tracking off."""
 
@@ -161,50 +136,42 @@ class Tracker:
         self.project, self.entity, self.mode = project, entity, mode
         self.tags = [tags] if isinstance(tags, str) else list(tags)
 
-    def point(self, point: Point, config: Mapping[str, object], folder: Path, group: Group) -> None:
-        """One run for a setting: flat summary numbers, curves, a table with a prompt a line and an image a column."""
+    def point(self, row: Row, config: Mapping[str, object], folder: Path, group: Group) -> None:
+        """One run for a setting: flat summary numbers, and the figures of a single run's folder."""
         checkpoint = (config.get("drafter") or {}).get("checkpoint")
 
         def fill(run: "wandb.Run") -> None:
-            for curve in curves_of(point.profile, point.records):
-                _log_curve(run, curve)
-            if point.columns:
-                run.log({"images": image_table(point.prompts, point.columns)})
-            run.summary.update(flatten(point.row))
-            described = fixed_part(point.row)  # W&B takes 100 keys at most; the rest is in the files
-            run.log_artifact(results_artifact(f"results-{run.id}", folder, described))
-            if checkpoint and point.row.get("drafter_hash"):
-                name_input(run, checkpoint, "drafter", str(point.row["model"]))
+            log_figures(run, folder)
+            run.summary.update(scalars(row))
+            if checkpoint and row.get("drafter_hash"):
+                name_input(run, checkpoint, "drafter", str(row["model"]))
 
-        settings = {"job_type": "evaluate", "name": run_name(point.row), "config": dict(config), "dir": folder}
-        self._send(settings, group, setting_id(point.row), [*self.tags, *run_tags(point.row)], fill)
+        settings = {"job_type": "evaluate", "name": run_name(row), "config": dict(config), "dir": folder}
+        self._send(settings, group, setting_id(row), [row], fill)
 
     def summary(
-        self, rows: Sequence[Row], best: Choice | None, figures: Sequence[Path], images: Point,
-        config: Mapping[str, object], folder: Path, group: Group,
+        self, rows: Sequence[Row], best: Choice | None, config: Mapping[str, object], folder: Path, group: Group
     ) -> None:  # fmt: skip
-        """One run for a whole sweep: the merged table, figures, same-prompt images across methods, and the best setting
-        under the budget, number by number."""
+        """One run for a whole sweep: the merged table, its figures, and the best setting under the budget, number by
+        number."""
 
         def fill(run: "wandb.Run") -> None:
             import wandb
 
-            logged = {"results": row_table(rows)} | {path.stem: wandb.Image(str(path)) for path in figures}
-            if images.columns:
-                logged["images"] = image_table(images.prompts, images.columns)
-            run.log(logged)
+            log_figures(run, folder)
+            lines = [scalars(row) for row in rows]
+            keys = list(dict.fromkeys(key for line in lines for key in line))
+            run.log({"results": wandb.Table(keys, [[line.get(key) for key in keys] for line in lines])})
             run.summary.update({"points": len(rows)})
             if best is not None:
                 named = {"name": run_name(best.row), "certain": best.is_certain, "candidates": best.candidates}
-                values = flatten(best.corrected) | named
+                values = scalars(best.corrected) | named
                 run.summary.update({f"best/{key}": value for key, value in values.items()})
-            run.log_artifact(results_artifact(f"sweep-{folder_id(group.folder)}", folder, {"points": len(rows)}))
 
         settings = {"job_type": "summary", "name": f"{group.name}/summary", "config": dict(config), "dir": folder}
-        tags = list(dict.fromkeys(tag for row in rows for tag in run_tags(row)))
-        self._send(settings, group, "summary", [*self.tags, *tags], fill)
+        self._send(settings, group, "summary", rows, fill)
 
-    def _send(self, settings: dict, group: Group, what: str, tags: list[str], fill: Callable) -> None:
+    def _send(self, settings: dict, group: Group, what: str, rows: Sequence[Row], fill: Callable) -> None:
         mode = wandb_mode() if self.mode == "auto" else self.mode
         if mode == "disabled":
             return
@@ -212,8 +179,9 @@ class Tracker:
         def send() -> None:
             import wandb
 
-            quiet = quiet_settings()
-            identity = {"project": self.project, "entity": self.entity, "group": group.name, "tags": clean_tags(tags)}
+            quiet = quiet_settings(mode)
+            tags = clean_tags([*self.tags, *(row[key] for row in rows for key in TAGGED if row.get(key))])
+            identity = {"project": self.project, "entity": self.entity, "group": group.name, "tags": tags}
             identity |= {"id": group.run_id(what), "resume": "allow", "reinit": "finish_previous"}
             run = wandb.init(mode=mode, settings=quiet, **identity, **settings)
             try:
@@ -224,82 +192,25 @@ class Tracker:
         Guard(f"every result is in {settings['dir']}")(send)
 
 
-def quiet_settings() -> "wandb.Settings":
+def quiet_settings(mode: str) -> "wandb.Settings":
     """Of runs that say nothing and that no server makes wait for long."""
     import wandb
 
-    return wandb.Settings(silent=True, console="off", init_timeout=INIT_TIMEOUT_S, finish_timeout=FINISH_TIMEOUT_S)
+    patience = {} if mode == "offline" else {"init_timeout": INIT_TIMEOUT_S}
+    return wandb.Settings(silent=True, console="off", finish_timeout=FINISH_TIMEOUT_S, **patience)
 
 
-def _log_curve(run: "wandb.Run", curve: Curve) -> None:
-    """Values over an axis of their own, which the run's summary leaves out."""
-    run.define_metric(f"{curve.name}/{curve.axis}", hidden=True, summary="none")
-    run.define_metric(f"{curve.name}/*", step_metric=f"{curve.name}/{curve.axis}", summary="none")
-    for point in curve.points:
-        run.log({f"{curve.name}/{key}": value for key, value in point.items()})
+def scalars(row: Mapping[str, object]) -> dict[str, object]:
+    """What is no scalar is left out, also None: W&B's panels and filters read only these."""
+    return {key: value for key, value in row.items() if isinstance(value, str | int | float)}
 
 
-def flatten(row: Mapping[str, object], name: str = "") -> dict[str, object]:
-    """The scalars of a row, nested ones by their path, None left out: W&B's panels and filters read only these."""
-    scalars: dict[str, object] = {}
-    for key, value in row.items():
-        path = f"{name}/{key}" if name else str(key)
-        if isinstance(value, Mapping):
-            scalars |= flatten(value, path)
-        elif isinstance(value, str | int | float):
-            scalars[path] = value
-    return scalars
-
-
-def curves_of(profile: Profile | None, records: Sequence[Row]) -> list[Curve]:
-    """Latency by prompt, then the profile's shares; a curve without points is left out."""
-    timed = [record for record in records if record.get("latency_s") is not None]
-    points = [{"prompt": i, "latency_s": r["latency_s"], "steps": r["steps"]} for i, r in enumerate(timed)]
-    curves = [Curve("timing", "prompt", points)]
-    if profile is not None:
-        shares = enumerate(count / profile["rounds"] for count in profile["committed"])
-        curves.append(Curve("committed", "tokens", [{"tokens": n, "share_of_rounds": s} for n, s in shares if n]))
-        for name, axis, first in (("depth", "level", 1), ("rank", "rank", 1), ("entropy", "bits", 0)):
-            curves.append(Curve(f"acceptance_by_{name}", axis, _shares(profile[name], axis, first)))
-    return [curve for curve in curves if curve.points]
-
-
-def _shares(tally: Mapping[str, Sequence[int]], axis: str, first: int) -> list[dict[str, float]]:
-    counts = zip(tally["judged"], tally["accepted"], strict=True)
-    return [
-        {axis: i + first, "accepted": accepted / judged, "judged": judged}
-        for i, (judged, accepted) in enumerate(counts)
-        if judged
-    ]
-
-
-def image_table(prompts: Sequence[str], columns: Mapping[str, Tensor]) -> "wandb.Table":
-    """The same prompts down, the settings across; columns [N, 3, H, W] in [0, 1]."""
+def log_figures(run: "wandb.Run", folder: Path) -> None:
+    """The pictures in a folder, such as the grid of the same prompts across methods."""
     import wandb
 
-    shown = range(min(MAX_IMAGES, len(prompts), *(len(images) for images in columns.values())))
-    pixels = [(images.permute(0, 2, 3, 1) * 255).round().byte().cpu().numpy() for images in columns.values()]
-    lines = [[prompts[i], *(wandb.Image(images[i]) for images in pixels)] for i in shown]
-    return wandb.Table(columns=["prompt", *columns], data=lines)
-
-
-def row_table(rows: Sequence[Row]) -> "wandb.Table":
-    """All rows, with a column for every scalar of any of them."""
-    import wandb
-
-    lines = [flatten(row) for row in rows]
-    keys = list(dict.fromkeys(key for line in lines for key in line))
-    return wandb.Table(columns=keys, data=[[line.get(key) for key in keys] for line in lines])
-
-
-def results_artifact(name: str, folder: Path, metadata: Mapping[str, object]) -> "wandb.Artifact":
-    """The result files of a run folder, images left out."""
-    import wandb
-
-    artifact = wandb.Artifact(name, "results", metadata=flatten(metadata))
-    for path in sorted({path for pattern in RESULT_FILES for path in folder.glob(pattern)}):
-        artifact.add_file(str(path), path.name)
-    return artifact
+    if figures := {path.stem: wandb.Image(str(path)) for path in folder.glob("*.png")}:
+        run.log(figures)
 
 
 def weights_artifact(folder: Path, kind: str, model: str) -> "wandb.Artifact":

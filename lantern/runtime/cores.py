@@ -2,9 +2,8 @@
 threads of an operation wait for each other, so that one whose core is taken holds up all."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache, wraps
+from collections.abc import Callable
+from functools import cache, partial, wraps
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import ParamSpec, TypeVar
@@ -71,16 +70,15 @@ class CoreSharing:
         self._cores, self._begin, self._clock, self._used = cores, begin, clock, 0
         self._reading, self._since = begin(), clock()
 
-    @contextmanager
-    def decoding(self) -> Iterator[None]:
-        """Sets torch's number of threads; afterwards it is as before."""
+    def __call__(self, run: Callable[[], T]) -> T:
+        """Calls it with that number of threads; afterwards torch's number is as before."""
         if self._clock() - self._since >= WINDOW_S:
             self._used = round(self._reading.cores() or 0)
             self._reading, self._since = self._begin(), self._clock()
         most = torch.get_num_threads()
         try:
             _set_threads(max(1, min(most, self._cores - self._used)))
-            yield
+            return run()
         finally:
             _set_threads(most)
 
@@ -96,10 +94,8 @@ def sharing_cores(run: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(run)
     def shared(*args: P.args, **kwargs: P.kwargs) -> T:
-        if (sharing := core_sharing()) is None:
-            return run(*args, **kwargs)
-        with sharing.decoding():
-            return run(*args, **kwargs)
+        work = partial(run, *args, **kwargs)
+        return sharing(work) if (sharing := core_sharing()) else work()
 
     return shared
 

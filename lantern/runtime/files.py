@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
-from zipfile import BadZipFile, ZipFile
 
 from lantern.errors import LanternError, writing
 
@@ -19,17 +18,15 @@ log = logging.getLogger(__name__)
 WRITING = ".writing-"  # begins the names of folders in which files are made
 
 
-def replace_file(path: Path, write: Callable[[Path], object], kept: Path | None = None) -> None:
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     """Calls `write` with a temporary path of the same file name, flushes the file to disk and renames it to `path`;
-    leaves nothing if that fails. `kept`: a name for the file that was at `path`."""
+    leaves nothing if that fails."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=WRITING) as folder:
         made = Path(folder) / path.name
         write(made)
         made.chmod(0o644)  # safetensors writes with mode 0600
         with open(made, "rb") as file:
             os.fsync(file.fileno())
-        if kept is not None and path.exists():
-            os.replace(path, kept)
         os.replace(made, path)
 
 
@@ -69,15 +66,6 @@ def is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except OSError:
-        return False
-
-
-def is_intact_zip(path: Path) -> bool:
-    """Whether a zip file, such as a checkpoint, can be read to its end and every part has its checksum."""
-    try:
-        with ZipFile(path) as file:
-            return file.testzip() is None
-    except (OSError, BadZipFile, EOFError, NotImplementedError):  # the last: flipped bits that name a compression
         return False
 
 

@@ -51,9 +51,7 @@ def gpu_sharers(device: torch.device) -> int | None:
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
         listed = len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
-    except ImportError:
-        return None
-    except pynvml.NVMLError:
+    except Exception:  # the package is not there, or NVML is mute
         return None
     return listed - 1 if listed else None  # this one is listed too, in a container by another number
 
@@ -63,16 +61,8 @@ def resolve_dtype(name: str, device: torch.device | str = "cpu") -> torch.dtype:
     if name == "auto":
         return torch.bfloat16 if is_bf16_fast(device) else torch.float32
     if name not in DTYPES:
-        raise LanternError(
-            f"dtype={name} is unknown here; give auto, {', '.join(DTYPES)}; int8 is for Hugging Face models"
-        )
+        raise LanternError(f"dtype={name} is unknown; give auto, {', '.join(DTYPES)}")
     return DTYPES[name]
-
-
-def split_int8(dtype: str) -> tuple[bool, str]:
-    """Whether a setting asks for weights in int8, and the dtype of all else: int8 or int8:float32."""
-    kind, _, rest = dtype.partition(":")
-    return (True, rest or "auto") if kind == "int8" else (False, dtype)
 
 
 def allow_tf32(allowed: bool) -> None:

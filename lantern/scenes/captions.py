@@ -1,6 +1,7 @@
 """Captions of the embedded scenes: their vocabulary, their attributes, and the triples held out of all training."""
 
 from itertools import product
+from string import punctuation
 from typing import NamedTuple
 
 from lantern.errors import LanternError
@@ -40,11 +41,13 @@ _BY_CAPTION = {scene.caption: scene for scene in (*BARE_SCENES, *_OBJECTS)}
 
 
 def parse_caption(caption: str) -> Scene:
-    """The scene that a caption describes; LanternError for an unknown word or another sentence."""
-    words = caption.lower().split()
+    """The scene that a caption describes, the punctuation around its words aside; LanternError for an unknown word or
+    another sentence."""
+    words = [word for given in caption.lower().split() if (word := given.strip(punctuation))]
     for word in words:
         if word not in VOCABULARY:
-            raise LanternError(f"unknown word {word!r} in {caption!r}; the embedded scenes know {' '.join(VOCABULARY)}")
+            known = " ".join(map(repr, VOCABULARY))
+            raise LanternError(f"unknown word {word!r} in {caption!r}; the embedded scenes know {known}")
     if (scene := _BY_CAPTION.get(" ".join(words))) is None:
         raise LanternError(f"{caption!r} is no scene; write 'a red sphere on wood', or 'wood' for a bare texture")
     return scene

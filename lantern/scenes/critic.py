@@ -19,7 +19,7 @@ from lantern.metrics.metric import Metric, batches
 from lantern.models.checkpoints import CONFIG_FILE, load_described, load_weights
 from lantern.runtime.files import is_file
 from lantern.runtime.hardware import resolve_device
-from lantern.scenes.captions import COLOURS, SHAPES, TEXTURES, Scene, parse_caption
+from lantern.scenes.captions import COLOURS, SHAPES, TEXTURES, parse_caption
 from lantern.scenes.rendering import SPLITS, render_caption
 
 ATTRIBUTES = {"texture": TEXTURES, "shape": SHAPES, "colour": COLOURS}
@@ -60,12 +60,11 @@ def _stage(before: int, after: int, kernel: int, **options: int) -> nn.Module:
 def labels_of(captions: Sequence[str]) -> dict[str, Tensor]:
     """Class numbers [B] by attribute, IGNORED for the colour of a bare texture; LanternError for an unknown caption."""
     scenes = [parse_caption(caption) for caption in captions]
-    return {name: torch.tensor([_label(scene, name) for scene in scenes]) for name in ATTRIBUTES}
-
-
-def _label(scene: Scene, name: str) -> int:
-    word = getattr(scene, name)
-    return ATTRIBUTES[name].index(word) if word in ATTRIBUTES[name] else IGNORED
+    labels = {}
+    for name, words in ATTRIBUTES.items():
+        numbers = {word: number for number, word in enumerate(words)}
+        labels[name] = torch.tensor([numbers.get(getattr(scene, name), IGNORED) for scene in scenes])
+    return labels
 
 
 def as_images(pixels: Tensor) -> Tensor:
@@ -137,9 +136,7 @@ def scene_references(prompts: Sequence[str], count: int) -> Tensor:
         scenes = [render_caption(prompts[i % len(prompts)], FIRST_REFERENCE + i) for i in range(count)]
     except LanternError as error:
         raise LanternError(
-            f"{error}; for prompts that are no scenes give real images of your own by "
-            "'metrics=[fidelity,diversity,pairs]' metrics.fidelity.references.path=<module.function>, a function "
-            "(prompts, count) -> [N, 3, H, W], or judge without any by 'metrics=[diversity,pairs]', or not at all by "
-            "quality.num_images=0"
+            f"{error}; for other prompts give metrics.fidelity.references.path=<module.function>, a function (prompts, "
+            "count) -> [N, 3, H, W], or 'metrics=[diversity,pairs]', or quality.num_images=0"
         ) from error
     return torch.from_numpy(np.stack(scenes)).permute(0, 3, 1, 2).float() / 255

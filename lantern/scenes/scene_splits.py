@@ -4,14 +4,13 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from lantern.data.cached_table import cache_key
 from lantern.errors import LanternError
-from lantern.identity import code_of
+from lantern.identity import code_of, digest
 from lantern.scenes import captions, rendering, textures
 from lantern.scenes.rendering import SPLITS, describe, render
 
 NUM_SERIES, SEEDS_PER_SERIES = 100, 10**7
-RENDERER = cache_key(*(code_of(inspect.getsource(module)) for module in (captions, textures, rendering)))
+RENDERER = digest([*(code_of(inspect.getsource(module)) for module in (captions, textures, rendering))])
 
 
 class RenderedSplit(Sequence):
@@ -19,7 +18,7 @@ class RenderedSplit(Sequence):
 
     def __init__(self, seeds: range) -> None:
         self.seeds = seeds
-        self.fingerprint = cache_key(RENDERER, seeds.start, seeds.stop)
+        self.fingerprint = digest([RENDERER, seeds.start, seeds.stop])
 
     def __len__(self) -> int:
         return len(self.seeds)

@@ -13,9 +13,9 @@ from torch import Generator, Tensor
 from torch.func import functional_call
 
 from lantern.errors import LanternError, check_least
-from lantern.models.checkpoints import WEIGHTS_FILE, load_strictly, load_weights, save_weights
+from lantern.models.checkpoints import load_strictly, load_weights, save_weights
 from lantern.models.llamagen.tokenizer import VQTokenizer
-from lantern.scenes.critic import IGNORED, Critic, as_images, labels_of, load_critic
+from lantern.scenes.critic import IGNORED, Critic, as_images, labels_of
 from lantern.scenes.reconstruction import ReconstructionMeter, psnr
 from lantern.scenes.tokenizer_learning import (
     STRIDE,
@@ -30,7 +30,7 @@ from lantern.scenes.tokenizer_learning import (
 from lantern.training.data_module import step_generator
 from lantern.training.optimizers import with_own_rates
 from lantern.training.run.budget import progress_of
-from lantern.training.run.checks import check_architecture
+from lantern.training.target_tasks import check_architecture
 
 Batch = dict[str, Any]  # "image": uint8 [B, H, W, 3], "caption": B captions
 REVIVE_UNTIL = 0.8  # of the run: codes reset later would not converge
@@ -42,11 +42,11 @@ class TokenizerTask(pl.LightningModule):
     def __init__(
         self, architecture: dict[str, Any], lr: float, discriminator_lr: float, discriminator_width: int,
         pixel_weight: float, texture_weight: float, adversarial_weight: float, commitment_weight: float,
-        quantize_from: int, texture_from: int, discriminate_from: int, average_decay: float, critic: str, seed: int,
+        quantize_from: int, texture_from: int, discriminate_from: int, average_decay: float, seed: int,
     ) -> None:  # fmt: skip
         """`architecture`: the tokenizer's arguments; `quantize_from`, `texture_from`, `discriminate_from`: the steps at
-        which k-means runs and each loss is added; `adversarial_weight`: relative to the gradient of the squared error;
-        `critic`: the weights folder of the critic for validation, optional."""
+        which k-means runs and each loss is added; `adversarial_weight`: relative to the gradient of the squared
+        error."""
         super().__init__()
         check_least("task", 0, lr=lr, discriminator_lr=discriminator_lr)
         check_least("task", 1, quantize_from=quantize_from)  # k-means needs data
@@ -57,7 +57,6 @@ class TokenizerTask(pl.LightningModule):
         self.average = deepcopy(self.tokenizer).requires_grad_(False)
         self.discriminator = PatchDiscriminator(discriminator_width).to(memory_format=torch.channels_last)
         self.codes = ClusteredCodebook(architecture["codebook_size"], architecture["code_dim"])
-        self.critic_folder = Path(critic)
         self.lr, self.discriminator_lr, self.seed = lr, discriminator_lr, seed
         self.pixel_weight, self.texture_weight = pixel_weight, texture_weight
         self.adversarial_weight = adversarial_weight
@@ -67,17 +66,11 @@ class TokenizerTask(pl.LightningModule):
     def setup(self, stage: str) -> None:
         if (devices := self.trainer.world_size) > 1:  # their codebooks would diverge
             raise LanternError(f"task=tokenizer trains on one device, not on {devices}; leave trainer.devices out")
-        if self.trainer.max_steps > 0:
-            self._check_steps(self.trainer.max_steps)
 
     def on_fit_end(self) -> None:
-        """The check of setup again, for trainings that trainer.max_time has ended."""
-        self._check_steps(self.global_step)
-
-    def _check_steps(self, steps: int) -> None:
-        if steps <= self.quantize_from and not self.trainer.fast_dev_run:  # the codebook is still random
+        if self.global_step <= self.quantize_from and not self.trainer.fast_dev_run:  # the codebook is still random
             raise LanternError(
-                f"a training of {steps} steps learns no codebook, which begins after task.quantize_from="
+                f"a training of {self.global_step} steps learns no codebook, which begins after task.quantize_from="
                 f"{self.quantize_from}; give more steps, or a smaller task.quantize_from"
             )
 
@@ -153,15 +146,13 @@ class TokenizerTask(pl.LightningModule):
         self.average.quantize.embedding.weight.copy_(codebook)
 
     def on_validation_epoch_start(self) -> None:
-        is_trained = (self.critic_folder / WEIGHTS_FILE).is_file()  # the critic is optional
-        critic = load_critic(self.critic_folder) if is_trained else None
-        self.meter = ReconstructionMeter(len(self.average.codebook), critic)
+        self.meter = ReconstructionMeter(len(self.average.codebook))
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         real = as_images(batch["image"]).contiguous(memory_format=torch.channels_last)
         with torch.autocast(real.device.type, enabled=False):  # as in use
             tokens = self.average.encode(real)
-            self.meter.update(self.average.decode(tokens), real, tokens, batch["caption"])
+            self.meter.update(self.average.decode(tokens), real, tokens)
 
     def on_validation_epoch_end(self) -> None:
         for name, value in self.meter.summary().items():
@@ -186,8 +177,8 @@ class DecoderTask(TokenizerTask):
         for part in (self.tokenizer.encoder, self.tokenizer.quant_conv):
             part.requires_grad_(False)
 
-    def _check_steps(self, steps: int) -> None:
-        """Any number will do: the codebook is learned already."""
+    def on_fit_end(self) -> None:
+        """Any number of steps will do: the codebook is learned already."""
 
     def _latents(self, real: Tensor) -> Tensor:  # [B, 3, H, W] -> [B, h, w, C]
         with torch.autocast(real.device.type, enabled=False):  # as in use: rounded ones would have other tokens

@@ -2,7 +2,7 @@
 an uninterrupted one. Checkpoints save only the epoch and the position in it."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -11,16 +11,6 @@ from torch.utils.data import DataLoader, Sampler, Subset
 
 from lantern.data.splits import Splits
 from lantern.errors import LanternError, check_least
-
-
-def share_of_batch(batch_size: int, world_size: int) -> int:
-    """Images of a batch for each process."""
-    if batch_size % world_size:
-        raise LanternError(
-            f"batches.batch_size={batch_size} cannot be shared equally by {world_size} processes; give a multiple of "
-            f"{world_size}, or another number of processes"
-        )
-    return batch_size // world_size
 
 
 class SeededBatches(Sampler[list[int]]):
@@ -35,7 +25,11 @@ class SeededBatches(Sampler[list[int]]):
                 f"{length} training items do not fill a batch of {batch_size}; lower batches.batch_size or give more "
                 "data"
             )
-        self.length, self.batch_size, self.seed = length, share_of_batch(batch_size, world_size), seed
+        if batch_size % world_size:
+            raise LanternError(
+                f"batches.batch_size={batch_size} cannot be shared equally by {world_size} processes; give a multiple"
+            )
+        self.length, self.batch_size, self.seed = length, batch_size // world_size, seed
         self.rank, self.world_size = rank, world_size
         self.epoch = self.position = 0
 
@@ -67,12 +61,6 @@ class ResumableLoader(DataLoader):
         self.batches.epoch, self.batches.position = state["epoch"], state["position"]
 
 
-class HeldOut(Protocol):
-    """Items of a split that are made without making all of them."""
-
-    def few(self, name: str, count: int) -> list[dict[str, Any]]: ...
-
-
 def spaced(length: int, count: int) -> list[int]:
     """`count` evenly spaced indices below `length`; all of them if there are fewer."""
     return [i * length // count for i in range(count)] if count < length else list(range(length))
@@ -83,11 +71,11 @@ class TrainingData(pl.LightningDataModule):
 
     def __init__(
         self, splits: Splits, batch_size: int, seed: int, validation_batch_size: int | None = None,
-        num_images: int | None = None, unseen: HeldOut | None = None,
+        num_images: int | None = None, unseen: Any = None,
     ) -> None:  # fmt: skip
         """batch_size: of a training step, over all processes; num_images: train only on so many, evenly spaced, as the
-        first may all be of one class; unseen: where held-out images of the training images' kind come from, if the
-        validation's are of another kind."""
+        first may all be of one class; unseen: the TokenTable of held-out images of the training images' kind, if
+        the validation's are of another kind."""
         super().__init__()
         check_least("batches", 1, batch_size=batch_size, validation_batch_size=validation_batch_size)
         check_least("batches", 1, num_images=num_images)
@@ -126,10 +114,7 @@ class TrainingData(pl.LightningDataModule):
         self._resumed = state
 
     def val_dataloader(self) -> DataLoader:
-        items = self.splits.split("validation")
-        if not items:
-            raise LanternError("no images are left to validate on; give data.num_validation=1 at least")
-        return DataLoader(items, batch_size=self.validation_batch_size)
+        return DataLoader(self.splits.split("validation"), batch_size=self.validation_batch_size)
 
 
 def step_generator(seed: int, step: int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -14,9 +14,6 @@ class Muon(torch.optim.Muon):
     """torch's Muon, but with products in a dtype that is fast on the device. torch always uses bfloat16: without
     hardware support, these products take longer than the rest of a step. Updates are scaled to AdamW's size."""
 
-    def __init__(self, params: Iterable[nn.Parameter], lr: float, weight_decay: float) -> None:
-        super().__init__(params, lr, weight_decay)
-
     @torch.no_grad()
     def step(self) -> None:
         for group in self.param_groups:

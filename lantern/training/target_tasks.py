@@ -28,13 +28,9 @@ from lantern.models.llamagen.weights_folder import (
 )
 from lantern.training.data_module import batch_uniform, step_generator
 from lantern.training.optimizers import matrices, muon_with_adamw
-from lantern.training.run.checks import check_architecture
 
 EMBEDDING_STD = 0.02
-MEANING = {  # key of a target's config -> what it identifies, for errors
-    "tokens_hash": "tokens (model.tokenizer)", "vocabulary": "words (task.vocabulary)",
-    "word_seed": "word vectors (task.word_seed)",
-}  # fmt: skip
+READS = {"tokens_hash": "tokens", "vocabulary": "words", "word_seed": "word vectors"}  # of a target's config
 
 
 class TargetTask(pl.LightningModule):
@@ -50,8 +46,6 @@ class TargetTask(pl.LightningModule):
         super().__init__()
         images = load_tokenizer(tokenizer)
         codebook = images.codebook
-        if not vocabulary:
-            raise LanternError(f"task.vocabulary={vocabulary} has no words; leave it out for those of the captions")
         state, config = ({}, {}) if start_from is None else load_weights(start_from)
         known = config.get("vocabulary", [])
         self.config = {
@@ -68,11 +62,8 @@ class TargetTask(pl.LightningModule):
             start_from_codebook(self.transformer, codebook, step_generator(seed, 0))
         else:
             config = config | {"tokens_hash": config.get("tokens_hash", self.config["tokens_hash"])[:DIGITS]}
-            if other := [name for name in MEANING if config.get(name, self.config[name]) != self.config[name]]:
-                raise LanternError(
-                    f"task.start_from={start_from} was trained with other {' and '.join(map(MEANING.get, other))}; "
-                    "give a target of this tokenizer and vocabulary, or start_from=null"
-                )
+            if other := [what for key, what in READS.items() if config.get(key, self.config[key]) != self.config[key]]:
+                raise LanternError(f"task.start_from={start_from} was trained with other {other[0]}; give one of these")
             load_strictly(self.transformer, state, start_from, "give a target of this architecture as task.start_from")
             check_architecture(start_from, self.config["architecture"], config.get("architecture", {}))
 
@@ -112,6 +103,12 @@ class TargetTask(pl.LightningModule):
         noticeably."""
         state = {name: value.half() for name, value in self.transformer.state_dict().items()}
         save_weights(folder, state, self.config)
+
+
+def check_architecture(start_from: str, wanted: Mapping[str, object], found: Mapping[str, object]) -> None:
+    """Refuses weights of another architecture that has the same shapes, such as another number of heads."""
+    if {**wanted, **found} != wanted:
+        raise LanternError(f"task.start_from={start_from} has other layers than task.architecture; give one of those")
 
 
 def words_of_data(images: Splits) -> list[str]:

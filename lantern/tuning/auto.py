@@ -1,28 +1,27 @@
 """tree=auto: the tree or window that decodes fastest with this model, drafter, rule, device and batch size. A short
 list of shapes is timed on the same images; the best one is taken only if it beats plain decoding."""
 
+import heapq
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from inspect import signature
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from lantern.data.prompts import Batch
 from lantern.errors import LanternError
-from lantern.evaluation.contender import alternating
 from lantern.evaluation.rows import encode
+from lantern.evaluation.sides import alternating
 from lantern.noise import image_seed
 from lantern.pipeline import DrafterOverrides, Pipeline, PipelineFactory, check_skip
 from lantern.runtime.files import read_object, replace_text
 from lantern.runtime.memory import check_memory
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
-from lantern.tuning.search import SHARES, best_tree
 from lantern.types import TreePolicy, WholeImageDrafter
 
 CHOICE = "tree.json"
+SHARES = (0.5, 0.2, 0.1, 0.06, 0.04, 0.03, 0.02, 0.01)  # assumed chances by rank, at every depth
 WIDTH = 8  # children of a node of a dynamic tree, at most
 CHAINS = (3, 5)  # nodes
 STATIC = ((4, 1), (4, 2), (7, 3), (10, 3), (16, 4), (25, 5), (50, 6))  # nodes, levels
@@ -58,52 +57,33 @@ class SavedChoice:
     path: Path
     asked: str  # hash of everything that decides the choice; a run with another hash searches again
 
-    def read(self) -> list[DrafterOverrides | None]:
-        """A list of the chosen shape, None for plain decoding; empty if nothing is stored."""
+    def read(self, shapes: Sequence[DrafterOverrides]) -> list[DrafterOverrides | None]:
+        """A list of the chosen one of the shapes, None for plain decoding; empty if nothing is stored."""
         kept = read_object(self.path)
-        if kept.get("asked") != self.asked or "shape" not in kept:
-            return []
-        shape = kept["shape"]
-        if not shape:
-            return [None]
-        trees = {name: value for name, value in shape.items() if isinstance(value, Mapping)}  # nothing is imported
-        built = {name: TREES[value["tree"]](**value["arguments"]) for name, value in trees.items()}
-        return [DrafterOverrides(shape | built)]
+        is_known = kept.get("asked") == self.asked
+        return [shape for shape in (None, *shapes) if is_known and shape_label(shape) == kept.get("shape")]
 
     def adopt(self, other: Path) -> None:
         if other.is_file():
             replace_text(self.path, encode(read_object(other) | {"asked": self.asked}) + "\n")
 
     def write(self, shape: DrafterOverrides | None) -> None:
-        settings = shape and {
-            name: value if isinstance(value, int) else {"tree": type(value).__name__, "arguments": _arguments(value)}
-            for name, value in shape.settings.items()
-        }
-        replace_text(self.path, encode({"asked": self.asked, "shape": settings}) + "\n")
+        replace_text(self.path, encode({"asked": self.asked, "shape": shape_label(shape)}) + "\n")
 
 
-TREES = {tree.__name__: tree for tree in (Eagle2Tree, StaticTree)}  # that tree=auto may choose
+def shape_label(shape: DrafterOverrides | None) -> str:
+    """Such as "tree auto_static_16_4", different for different shapes of shapes_for."""
+    settings = shape.settings.items() if shape else ()
+    return ", ".join(f"{name} {getattr(value, 'name', value)}" for name, value in settings) or "plain decoding"
 
 
-def config_of(tree: object) -> dict[str, object]:
-    """The conf/tree entry of a tree that stores its arguments under their names."""
-    kind = type(tree)
-    return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **_arguments(tree)}
-
-
-def _arguments(tree: object) -> dict[str, object]:
-    return {name: getattr(tree, name) for name in signature(type(tree)).parameters}
-
-
-class Tried(NamedTuple):
-    """A shape, None for plain decoding, and its pipeline."""
-
-    shape: DrafterOverrides | None
-    pipeline: Pipeline
+Ranks = tuple[int, ...]
+Tried = tuple[DrafterOverrides | None, Pipeline]  # a shape, None for plain decoding, and its pipeline
 
 
 class AutoTree:
-    """A search for a tree, to be resolved before decoding starts, for batches of `batch_size` images."""
+    """A search for a tree, to be resolved before decoding starts, for batches of `batch_size` images. No dataclass:
+    OmegaConf would take it for a config."""
 
     def __init__(self, prompts: Sequence[str], batch_size: int = 1, kept: SavedChoice | None = None) -> None:
         """prompts: of the images decoded in the search; kept: where its result is stored, for a restarted run."""
@@ -115,7 +95,7 @@ class AutoTree:
 
     def resolve(self, pipelines: PipelineFactory) -> DrafterOverrides | None:
         """-> the fastest shape, or None."""
-        known = self.kept.read() if self.kept else []
+        known = self.kept.read(shapes_for(pipelines.drafter_parameters)) if self.kept else []
         self.found = known[0] if known else self._search(pipelines)
         if self.kept and not known:
             self.kept.write(self.found)
@@ -123,14 +103,14 @@ class AutoTree:
 
     def _search(self, pipelines: PipelineFactory) -> DrafterOverrides | None:
         plain = pipelines(None)
-        best, speed = fastest([Tried(None, plain), *self._candidates(pipelines, plain)], self._batches())
-        chosen = best if speed >= MIN_MEASURED_SPEEDUP else Tried(None, plain)
+        best, speed = fastest([(None, plain), *self._candidates(pipelines, plain)], self._batches())
+        shape, chosen = best if speed >= MIN_MEASURED_SPEEDUP else (None, plain)
         plain.target.passes.clear()  # also of a shape that could not be recorded and is not decoded with
         log.info(
             "tree=auto is %s at batch %d: the best it found is %s, %.2f times as fast as plain decoding",
-            chosen.pipeline.describe()["tree"], self.batch_size, best.pipeline.describe()["tree"], speed,
+            chosen.describe()["tree"], self.batch_size, best[1].describe()["tree"], speed,
         )  # fmt: skip
-        return chosen.shape
+        return shape
 
     def _candidates(self, pipelines: PipelineFactory, plain: Pipeline) -> list[Tried]:
         """The shapes that fit drafter, rule, verification and memory, except those that are too slow in the first
@@ -143,7 +123,7 @@ class AutoTree:
             try:
                 part = pipelines(shape)
                 if self._fits(part) and self._first_speed(part) >= least:
-                    found.append(Tried(shape, part))
+                    found.append((shape, part))
                 is_possible = True
             except LanternError as error:
                 refusal = error
@@ -217,7 +197,7 @@ def fastest(tried: Sequence[Tried], batches: Sequence[Batch]) -> tuple[Tried, fl
     near the best, and plain decoding."""
     if len(tried) == 1:
         return tried[0], 1.0
-    parts = [one.pipeline for one in tried]
+    parts = [pipeline for _, pipeline in tried]
     _warm_up(parts, batches[0])
     seconds = dict.fromkeys(range(len(tried)), 0.0)
     for number, (prompts, _, seeds) in enumerate(batches):
@@ -228,3 +208,27 @@ def fastest(tried: Sequence[Tried], batches: Sequence[Batch]) -> tuple[Tried, fl
             index: spent for index, spent in seconds.items() if not index or spent * MIN_RETIMED_SHARE <= seconds[best]
         }
     return tried[best], seconds[0] / seconds[best]
+
+
+def best_paths(chances: Sequence[Sequence[float]], size: int, depth: int) -> list[Ranks]:
+    """chances [depth][rank] -> the tree of at most `size` draft nodes and `depth` levels that is expected to commit
+    most. A node adds its chance of being reached, a product along its path. No child or later sibling exceeds it, so
+    the best nodes, taken one by one, form a tree; Sequoia (2402.12374) finds the same tree by dynamic programming."""
+    waiting: list[tuple[float, Ranks, float]] = [(-chances[0][0], (0,), 1.0)]  # worth, path, its parent's worth
+    found: list[Ranks] = []
+    while waiting and len(found) < size:
+        worth, path, above = heapq.heappop(waiting)
+        found.append(path)
+        level, rank = len(path), path[-1] + 1
+        if rank < len(chances[level - 1]):
+            heapq.heappush(waiting, (-above * chances[level - 1][rank], (*path[:-1], rank), above))
+        if level < min(depth, len(chances)):
+            heapq.heappush(waiting, (worth * chances[level][0], (*path, 0), -worth))
+    return found
+
+
+def best_tree(chances: Sequence[Sequence[float]], size: int, depth: int) -> StaticTree:
+    """The tree of best_paths, named by its size."""
+    paths = best_paths(chances, size, depth)
+    levels = max(map(len, paths))
+    return StaticTree(paths, f"auto_chain_{levels}" if levels == len(paths) else f"auto_static_{len(paths)}_{levels}")

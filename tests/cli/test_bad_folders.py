@@ -9,8 +9,8 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from support.configs import composed_with_hydra
+from support.evaluations import measured as evaluate
 from support.fake_pipeline import FakePipeline
-from support.killed_evaluation import evaluate
 from support.paths import ROOT
 
 from lantern.errors import LanternError
@@ -52,7 +52,7 @@ def test_files_of_a_run_folder_that_are_links_are_not_written_through(tmp_path):
     assert (tmp_path / "mine").read_text() == "kept"
 
 
-@pytest.mark.parametrize(("command", "where"), [("evaluate", "file/run"), ("train", "loop"), ("demo", "loop")])
+@pytest.mark.parametrize(("command", "where"), [("evaluate", "file/run"), ("train", "loop")])
 def test_a_run_folder_that_cannot_be_made_is_one_sentence(command, where, tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
@@ -89,7 +89,7 @@ def test_what_killed_runs_had_begun_to_write_is_removed(has_locks, tmp_path, mon
         replace_text(path, "half")
     with alone_in(tmp_path):
         assert [path.parent.exists() for path in begun] == [not has_locks] * 2
-        assert evaluate(tmp_path, tmp_path, pipeline=FakePipeline())  # also where no file system locks
+        assert evaluate(tmp_path, tmp_path)  # also where no file system locks
     assert all(path.exists() for path in others)
 
 
@@ -109,13 +109,13 @@ def test_a_damaged_file_of_a_run_is_made_again(content, tmp_path, caplog):
         assert read_object(tmp_path / name) == {}
     assert not run.is_finished("request")
     assert read_profiles([tmp_path]) == {}
-    assert SavedChoice(tmp_path / "tree.json", "request").read() == []
+    assert SavedChoice(tmp_path / "tree.json", "request").read([]) == []
     assert f"{tmp_path / SUMMARY} is damaged" in caplog.text
 
 
 def test_foreign_and_torn_lines_among_the_records_are_passed_over(tmp_path):
     """Catches a resumed run that stops at a line of another program, or makes its images again."""
-    first = [m.row for m in evaluate(tmp_path, tmp_path, pipeline=FakePipeline())]
+    first = [m.row for m in evaluate(tmp_path, tmp_path)]
     path = tmp_path / RECORDS
     lines = path.read_bytes().splitlines(keepends=True)
     foreign = [b"3\n", b"null\n", b'"x"\n', b"[1]\n", b'{"a": 1}\n', b'{"key": null}\n', b"\xff\xfe\0\n", b"key,part\n"]

@@ -12,6 +12,7 @@ from lantern.cli.run_setting import run_setting
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, read_summary
 from lantern.tuning.auto import CHOICE, AutoTree
+from lantern.version import __version__
 
 SMALL = [
     "dtype=float64", "device=cpu", "tracking.mode=disabled", "prompts=demo", "metrics=[]", "speed.num_prompts=1",
@@ -56,6 +57,7 @@ def test_a_row_is_not_made_again_by_the_settings_of_a_later_run_in_its_folder(me
     """Catches another setting measured and compared with the row, in silence."""
     (*_, row) = measure()
     assert recorded_run(tmp_path)[1][-1]["drafter"] == row["drafter"] == "eagle"
+    assert row["version"] == __version__
     measure("shards=2", "shard=1", "speed.num_prompts=2", fails="Evaluation")
     with pytest.raises(LanternError, match="holds no finished run"):
         recorded_run(tmp_path)
@@ -96,5 +98,5 @@ def test_a_finished_folder_says_where_it_was_measured_if_that_is_another_machine
 
 
 def move_elsewhere(monkeypatch, what: str, value: object) -> None:
-    name = "lantern.identity.device_name" if what == "device_name" else "torch.get_num_threads"
+    name = "lantern.runtime.provenance.device_name" if what == "device_name" else "torch.get_num_threads"
     monkeypatch.setattr(name, lambda *_: value)

@@ -36,7 +36,7 @@ def train(run, tmp_path) -> Callable[..., Path]:
     write_captioned_scenes(tmp_path / "images", 16, side=8)
     settings = (
         f"paths.weights={tmp_path / 'weights'}", f"paths.cache_dir={tmp_path / 'cache'}", "data=imagefolder",
-        f"data.folder={tmp_path / 'images'}", "data.num_workers=0", "features=on_the_fly", "dtype=float32",
+        f"data.folder={tmp_path / 'images'}", "features=on_the_fly", "dtype=float32",
         "device=cpu", "data.size=64", "batches.batch_size=4", "batches.splits.validation.num_images=2",
     )  # fmt: skip
     return lambda name, *others: run(name, *settings, *others)

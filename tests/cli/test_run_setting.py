@@ -1,21 +1,28 @@
-"""A setting's own numbers in its row, and failures as one sentence."""
+"""A setting's own numbers in its row, failures and unusable values as one sentence, and memory known before a run."""
 
 from weakref import ref
 
 import pytest
 from huggingface_hub import constants
+from hydra.errors import CompactHydraException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from support.configs import composed
 from support.families import FAMILIES, config
 from support.tiny_weights import write_tiny_weights
+from transformers import ChameleonConfig
 
 from lantern.cli.composing import one_at_a_time
+from lantern.cli.dry_run import largest_tree
+from lantern.cli.error_messages import in_one_sentence
 from lantern.cli.run_setting import own_settings, run_setting
+from lantern.cli.settings import check_settings
 from lantern.errors import LanternError
 from lantern.evaluation.rows import read_rows
 from lantern.pipeline import DrafterOverrides
 from lantern.runtime import memory
+from lantern.runtime.memory import Estimate, num_bytes
+from lantern.types import Target
 
 
 def test_a_row_names_the_window_that_was_found_and_not_the_one_of_the_config():
@@ -116,3 +123,80 @@ def test_one_model_is_held_at_a_time():
     assert one_at_a_time(OmegaConf.create(one)) is held()
     assert one_at_a_time(OmegaConf.create(other)) is one_at_a_time(OmegaConf.create(other))
     assert held() is None
+
+
+SMALL = ["dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo", "speed.num_prompts=1"]
+NAMED = {  # where the sentence names something beside the setting given last
+    "prompts=[]": "the prompt list", "prompts=[sphinx]": "sphinx", "prompts=[sphinx] quality.num_images=0": "sphinx",
+    "quality.num_images=8 metrics=[fidelity,clip_score]": "network.folder",
+    "quality.num_images=8 metrics=[fidelity_inception]": "metrics.fidelity.extractor.weights",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    return write_tiny_weights(tmp_path_factory.mktemp("weights"))
+
+
+@pytest.mark.parametrize("settings", [
+    "speed.num_prompts=-1", "quality.num_images=1k", "speed.compiled_baseline=maybe",
+    "speed.max_retimed=6", "shards=0", "shards=2 shard=2",
+    "speed=null", "quality.num_images=1", "quality.num_images=8 metrics.fidelity.num_references=0",
+    "quality.num_images=8 metrics=[fidelity,clip_score]", "quality.num_images=8 metrics=[fidelity_inception]",
+    "output_tv.num_positions=1.5", "batch_size=0", "shards=x", "seed=true", "device=meta", "compile=maybe", "tf32=1",
+    "split=null", "prompts=[]", "prompts=/nowhere.txt", f"prompts={300 * 'x'}", "prompts=[sphinx]",
+    "prompts=[sphinx] quality.num_images=0", "sampling.temperature=nan",
+    "sampling.cfg_scale=inf", "acceptance=lantern acceptance.delta=inf", "acceptance=lantern_pp acceptance.lam=0.5",
+    "acceptance=lantern_pp acceptance.k=null",
+    "tree=ddd tree.tau=nan", "tree=auto shards=2", "drafter=jacobi drafter.start=null", "drafter.checkpoint=3",
+    "budget.within.frechet=nan", "budget.min_images=many", "prompts=['${x}']", "device=null", "tracking.mode=foo",
+    "sampling.top_k=2.5",
+])  # fmt: skip
+def test_a_value_that_no_run_can_use_is_one_sentence_that_names_its_setting(settings, weights, tmp_path):
+    """Catches a traceback, an hour of decoding before it, memory that runs out, and a word taken for true."""
+    cfg = composed("evaluate", f"paths.weights={weights}", *SMALL, *settings.split())
+    with pytest.raises(CompactHydraException) as caught:
+        in_one_sentence(lambda cfg: check_settings(cfg) or run_setting(cfg, "llamagen", tmp_path, None))(cfg)
+    assert NAMED.get(settings, settings.split()[-1].split("=")[0].split(".")[-1].lstrip("+")) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "prompts.jsonl").exists()
+
+
+GIB = 2**30
+
+
+def on_meta(model: str, *overrides: str, dtype: str = "bfloat16") -> Target:
+    return instantiate(composed("evaluate", f"model={model}", "device=meta", f"dtype={dtype}", *overrides).model)
+
+
+@pytest.fixture
+def chameleon_7b(tmp_path) -> str:
+    """A folder that holds its config.json alone."""
+    ChameleonConfig(vocabulary_map={}).save_pretrained(tmp_path)
+    return f"model.checkpoint={tmp_path}"
+
+
+def test_the_embedded_model_takes_what_was_estimated():
+    """Catches a cache or weights counted in another precision than they are kept in."""
+    real = instantiate(composed("evaluate", "device=cpu", "dtype=float32").model)
+    found = Estimate.of(on_meta("llamagen", dtype="float32"), 26, 4)
+    assert num_bytes(real.transformer) + num_bytes(real.tokenizer) <= found.weights
+    real.allocate(4, 26)
+    assert found.caches == real.cache.store.nbytes
+
+
+@pytest.mark.parametrize(("settings", "nodes"), [
+    (["drafter=none"], 1), (["tree=static"], 26), (["tree=auto"], 64), (["drafter=jacobi"], 16),
+    (["+method=refined_branches"], 61),
+])  # fmt: skip
+def test_what_a_round_drafts_is_known_before_anything_is_loaded(settings, nodes):
+    """Catches a dry run that reckons with a tree that is not grown, or forgets the window."""
+    cfg = composed("evaluate", *settings)
+    assert largest_tree(instantiate(cfg.drafter), instantiate(cfg.tree)) == nodes
+
+
+def test_a_7b_models_estimate_equals_the_arithmetic(chameleon_7b):
+    """Keys and values of Anole: 2 x 32 layers x 4,096 x 2 rows x 2 bytes a slot, 1 MiB."""
+    found = Estimate.of(on_meta("anole", chameleon_7b), 26, 1)
+    assert found.caches == (128 + 1024 + 26) * 2**20
+    assert 12.4 * GIB < found.weights < 13.5 * GIB

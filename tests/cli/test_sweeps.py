@@ -111,9 +111,9 @@ def test_a_reference_keeps_its_settings_and_shares_what_is_no_axis():
 
 def test_the_demos_sweep_also_has_the_trained_drafter():
     """Catches a reference whose weights the command line replaces."""
-    *_, other, trained = points_of("demo", "drafter.checkpoint=x", "trained_drafter=y")
-    found = [composed("evaluate", "+sweep=demo", *point).drafter.checkpoint for point in (other, trained)]
-    assert found == ["x", "y"]
+    *lantern, other, trained = points_of("demo", "drafter.checkpoint=x", "trained_drafter=y")
+    found = [composed("evaluate", "+sweep=demo", *point).drafter.checkpoint for point in (*lantern, other, trained)]
+    assert found == ["x", "x", "x", "y"]
 
 
 @pytest.mark.parametrize("added", ["++acceptance.delta=0.5", "+tree.name=mine"])

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from support import toy
 from support.evaluations import evaluation
 from support.latents import CHANNELS, LENGTH, LinearTarget
 from support.toy import tiny_target
@@ -15,7 +16,6 @@ from lantern.continuous.gaussian_ratio import GaussianRatio
 from lantern.continuous.gaussian_shared import GaussianShared, Tolerance
 from lantern.continuous.latent_jacobi import LatentJacobi
 from lantern.continuous.latent_sampling import LatentSampling
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
@@ -41,8 +41,9 @@ def decode(verification, rule=None, length: int = 3, count: int = 8, batch_size:
     """Images of one prompt; length 0 is plain decoding."""
     target = LinearTarget(cfg_scale)
     drafter = LatentJacobi(target, length) if length else NoDrafter()
-    setup = DecodingSetup(target, drafter, verification(target), rule or Exact(), LatentSampling(cfg_scale=cfg_scale))
-    return generate(setup, ["x"] * count, range(100, 100 + count), batch_size)
+    prompts, seeds = ["x"] * count, range(100, 100 + count)
+    sampling = LatentSampling(cfg_scale=cfg_scale)
+    return toy.decode(target, drafter, sampling, batch_size, verification(target), rule, prompts, seeds)
 
 
 def deviation(tokens: Tensor, target: LinearTarget) -> float:

@@ -159,7 +159,7 @@ def test_hidden_and_system_folders_are_left_out_and_counted(tmp_path, caplog):
     members = [*sample("1", 10), *(file for name in HIDDEN for file in sample(name, 99))]
     data = in_folder(tmp_path / ".my data", members)
     assert values_of(data.split("train")) == GOOD
-    assert f"left out {len(HIDDEN)} images" in caplog.text
+    assert f"left out {len(HIDDEN)} hidden images and folders" in caplog.text
     data = in_shard(tmp_path, [(f"./{name}", content) for name, content in members])
     assert values_of(data.split("train")) == GOOD
     assert f"{len(HIDDEN)} hidden images were left out" in caplog.text
@@ -254,7 +254,7 @@ def test_what_exists_is_taken_as_it_is_before_it_is_a_pattern(tmp_path, source, 
         write_shard(tmp_path / folder / "a0.tar", [file for i in range(9) for file in sample(str(i), 10 * i)])
         write_parquet(tmp_path / folder / "a0.parquet", [picture(10 * i) for i in range(9)], list(range(9)))
         used = place.format(suffix).replace("data [v2]", folder)
-        data = source(str(tmp_path / used), 16, str(tmp_path / "cache"), validation_share=0.5, num_workers=1)
+        data = source(str(tmp_path / used), 16, str(tmp_path / "cache"), validation_share=0.5)
         assert data.skipped == {}
         validation.append(data.split("validation").captions)
     assert validation[0] == validation[1] or "*/" in place

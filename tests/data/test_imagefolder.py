@@ -6,13 +6,14 @@ import struct
 import zlib
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
 from PIL import Image
-from support.colour_profiles import DISPLAY_P3, SRGB, in_srgb, printer, screen
+from support.colour_profiles import SRGB, printer, screen
 from support.shards import folder_of, opened_folder, picture
 
 from lantern.data.image_io import load_image, problem_of
@@ -59,17 +60,6 @@ def test_folders_named_train_and_validation_are_the_splits(folders, counts, tmp_
     assert all(caption.startswith("caption of train") for caption in train)
 
 
-def test_metadata_gives_captions_and_a_broken_line_is_named(tmp_path):
-    images = tmp_path / "images"
-    (images / "sub").mkdir(parents=True)
-    Image.new("RGB", (20, 20)).save(images / "sub" / "a.png")
-    (images / "metadata.jsonl").write_text(json.dumps({"file_name": "sub/a.png", "text": "a black square"}) + "\n")
-    assert opened_folder(images, tmp_path).split("train").captions == ["a black square"]
-    (images / "metadata.jsonl").write_text('{"file_name": "sub/a.png"}\n')
-    with pytest.raises(LanternError, match="line 1"):
-        opened_folder(images, tmp_path)
-
-
 def test_every_kind_of_pixel_becomes_rgb(tmp_path):
     grey16 = Image.fromarray(np.full((20, 20), 0x8000, np.uint16))
     clear = Image.new("RGBA", (20, 20), (255, 0, 0, 0))
@@ -105,7 +95,6 @@ BGR, GRB = (screen(SRGB[:, order]) for order in ([2, 1, 0], [1, 0, 2]))  # prima
     ("RGBA", "png", (255, 0, 0, 0), BGR, (255, 255, 255)),
     ("RGB", "png", (255, 0, 0), BGR[:200], (255, 0, 0)),  # damaged
     ("CMYK", "tif", (0, 255, 255, 0), BGR, (255, 0, 0)),  # of other colours than the image's
-    ("RGB", "jpg", (200, 80, 60), screen(DISPLAY_P3), in_srgb((200, 80, 60), DISPLAY_P3)),
     ("CMYK", "jpg", (255, 0, 0, 0), printer({(1, 0, 0, 0): (138, 209, 198)}), (255, 0, 0)),  # a cyan that is red
     ("CMYK", "tif", (0, 0, 255, 0), printer({(0, 0, 1, 0): (75, 196, 16)}), (0, 0, 255)),  # a yellow that is blue
 ])  # fmt: skip
@@ -288,4 +277,25 @@ def test_a_damaged_metadata_file_is_named_and_the_others_are_read(tmp_path, capl
     (images / "metadata.csv").write_bytes(b'file_name,text\nb.png,"' + b"x" * 200_000)
     data = opened_folder(images, tmp_path, validation_share=0.0)
     assert data.split("train").captions == ["caption of a.png"]
-    assert [name.rsplit("/")[-1] for name in data.skipped] == ["metadata.csv line 2", "metadata.parquet"]
+    assert [name.rsplit("/")[-1] for name in data.skipped] == ["metadata.csv", "metadata.parquet"]
+
+
+def test_one_row_of_metadata_or_folder_that_cannot_be_read_stops_no_other(tmp_path, monkeypatch, caplog):
+    """Catches a table that ends at its first text in another encoding, and a folder of others' that ends a data set."""
+    (tmp_path / "images" / "locked").mkdir(parents=True)
+    images = folder_of(tmp_path / "images", ["1.png", "3.png", "locked/4.png"])
+    names = pyarrow.array([b"1.png", b"\xff.png", b"3.png"]).view(pyarrow.string())
+    table = pyarrow.table({"file_name": names, "text": ["by row 0", "by row 1", "by row 2"]})
+    pyarrow.parquet.write_table(table, images / "metadata.parquet")
+    listed = Path.iterdir
+
+    def iterdir(place: Path):
+        if place.name == "locked":
+            raise PermissionError(13, "Permission denied")
+        return listed(place)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    data = opened_folder(images, tmp_path, validation_share=0)
+    assert sorted(data.split("train").captions) == ["by row 0", "by row 2"]
+    assert [name.rsplit("/")[-1] for name in data.skipped] == ["metadata.parquet row 1"]
+    assert "locked cannot be listed" in caplog.text

@@ -96,7 +96,7 @@ def test_a_source_and_a_cache_in_the_home_folder_are_found_by_a_tilde(tmp_path, 
     (tmp_path / "data").mkdir()
     write_shard(tmp_path / "data" / "a.tar", sample("1", 10))
     write_parquet(tmp_path / "data" / "a.parquet", [picture(10)], ["caption 10"])
-    split = source(place, 16, cache_dir="~/cache", validation_share=0.0, num_workers=1).split("train")
+    split = source(place, 16, cache_dir="~/cache", validation_share=0.0).split("train")
     assert values_of(split) == {"caption 10": 10}
     assert len(list((tmp_path / "cache").glob("list-*"))) == 1
 
@@ -135,7 +135,7 @@ def test_files_named_after_splits_are_those(names, train, validation, tmp_path):
         write_parquet(tmp_path / f"{name}.parquet", [picture(i) for i in range(8)], [str(number)] * 8)
         write_shard(tmp_path / f"{name}.tar", [f for i in range(8) for f in sample(f"{i}", 100 * number + i)])
     for source in (parquet_images, web_dataset):
-        data = source(str(tmp_path), 16, str(tmp_path / "cache"), validation_share=0.5, num_workers=1)
+        data = source(str(tmp_path), 16, str(tmp_path / "cache"), validation_share=0.5)
         found = [[int(text.split()[-1]) for text in data.split(name).captions] for name in ("train", "validation")]
         numbers = [[n // 100 if source is web_dataset else n for n in captions] for captions in found]
         assert [sorted({*one}) for one in numbers] == [train, validation]

@@ -12,8 +12,8 @@ from support.paths import ROOT
 from lantern.drafters.export import model_card, push
 from lantern.drafters.loading import drafter_folder
 from lantern.errors import CheckpointError, LanternError
-from lantern.identity import git_state
 from lantern.models import hub
+from lantern.runtime.provenance import git_state
 
 
 @pytest.fixture

@@ -6,19 +6,18 @@ from functools import cache
 
 import pytest
 import torch
-from support.recorded_decoding import DRAFTERS, SEEDS, STATIC, decode, eagle, recorded_target
+from support import toy
+from support.recorded_decoding import DRAFTERS, STATIC, decode, eagle, recorded_target
 from support.recorded_passes import Recorder, place
 from support.toy import DIM, PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern_pp import LanternPP
-from lantern.decoding import DecodingSetup, generate
 from lantern.engine import graphs
 from lantern.engine.cache import EXTENT, extent_of
 from lantern.engine.graphs import MIN_PASSES, PassGraphs
 from lantern.sampling import Sampling
 from lantern.types import TreeTopology
-from lantern.verification.shared_noise import SharedNoise
 
 
 @cache
@@ -69,8 +68,7 @@ def test_a_recording_is_of_one_rule():
     settings = [(Exact(), Sampling()), (relaxed, Sampling()), (Exact(), Sampling(top_p=0.3))]
     for target, made in zip(targets, found, strict=True):
         for rule, sampling in settings:
-            setup = DecodingSetup(target, eagle(STATIC, target), SharedNoise(), rule, sampling)
-            made.append(generate(setup, PROMPTS[:4], SEEDS[:4], 2).tokens)
+            made.append(toy.decode(target, eagle(STATIC, target), sampling, 2, rule=rule, prompts=PROMPTS[:4]).tokens)
     assert all(torch.equal(recorded, launched) for recorded, launched in zip(*found, strict=True))
     assert len({tuple(tokens.flatten().tolist()) for tokens in found[0]}) == len(settings)
     assert sum(recording.replays for recording in recorder.made) > 2 * len(recorder.made)
@@ -133,7 +131,7 @@ def test_released_memory_holds_no_recording_and_none_of_what_it_reads():
     target = recorded_target(recorder)
     drafter = tiny_eagle(target, STATIC, Sampling())
     network = weakref.ref(drafter.network)
-    generate(DecodingSetup(target, drafter, SharedNoise(), Exact(), Sampling()), PROMPTS, SEEDS, 2)
+    toy.decode(target, drafter, Sampling(), 2)
     assert target.passes.count > 0
     del drafter
     target.release()

@@ -37,7 +37,7 @@ from lantern.verification import SharedNoise
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
     """Images are made batch by batch, so that there are several groups of them."""
-    monkeypatch.setattr("lantern.evaluation.contender.BATCHES", 1)
+    monkeypatch.setattr("lantern.evaluation.sides.BATCHES", 1)
 
 
 def small(folder: Path, num_timed: int = 3, num_images: int = 5, metrics=None, prompts=("a", "b")) -> Evaluation:
@@ -168,7 +168,7 @@ def test_the_timed_way_from_text_to_image_holds_the_image_decoder(tmp_path):
 
 def test_several_batches_are_decoded_together_so_that_rows_are_refilled(tmp_path, monkeypatch):
     """Catches a batch that runs empty behind its slowest image before the next begins."""
-    monkeypatch.setattr("lantern.evaluation.contender.BATCHES", 4)
+    monkeypatch.setattr("lantern.evaluation.sides.BATCHES", 4)
     pipeline = FakePipeline()
     small(tmp_path, num_timed=0).run(pipeline)
     assert pipeline.calls == [(["a", "b", "a", "b", "a"], 4)]
@@ -245,7 +245,7 @@ def test_images_that_are_decoded_when_they_are_judged_give_the_same_row_and_file
     """Catches a metric that takes the images of a large run for a tensor, or loses one between batches."""
     found = []
     for kept in (1 << 30, 0):
-        monkeypatch.setattr("lantern.evaluation.contender.KEPT_PIXELS", kept)
+        monkeypatch.setattr("lantern.evaluation.sides.KEPT_PIXELS", kept)
         references = torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
         fidelity = Fidelity(MeanColour(), lambda prompts, count, real=references: real, 16, resamples=3)
         metrics = {"fidelity": fidelity, "diversity": Diversity(MeanColour()), "pairs": ImageDifference()}

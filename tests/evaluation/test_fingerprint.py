@@ -4,7 +4,6 @@ import json
 import os
 
 import pytest
-import torch
 from support.paths import PROMPTS
 
 from lantern.cli.reproduce import compare_rows
@@ -119,44 +118,6 @@ def test_other_processes_are_counted_and_ones_own_work_is_not(monkeypatch, tmp_p
         assert others.cores() == pytest.approx(1)  # 2.5 seconds of work in 2, of which half a second was ours
     monkeypatch.setattr(disturbance, "STAT", tmp_path / "none")
     assert CpuContention().cores() is None
-
-
-MACHINE = "AMD EPYC (2 cores, AVX2)"
-SHARD = CONFIG | {"speed": {"num_prompts": 4}, "shards": 2, "shard": 0, "prompts": "scenes", "device": "cuda:0"}
-
-
-def write_shard(folder, name: str, config: dict, **hashes: str) -> None:
-    (folder / name).mkdir()
-    hashes = {"target": "t", "code": "c"} | hashes
-    made = {"config": config, "hashes": hashes, "device": MACHINE, "threads": torch.get_num_threads()}
-    (folder / name / "provenance.json").write_text(json.dumps(made))
-
-
-@pytest.fixture(autouse=True)
-def same_machine(monkeypatch):
-    monkeypatch.setattr("lantern.identity.device_name", lambda device: MACHINE)
-
-
-@pytest.mark.parametrize("wrong", ["code", "target"])
-def test_shards_of_other_code_or_weights_are_refused_by_name(wrong, tmp_path):
-    """Catches a merge that makes all their images again without a word, or for one more metric, which none needs."""
-    run, hashes = SHARD | {"shards": 1, "device": "cuda:1"}, {"target": "t", "code": "c", "drafter": None}
-    write_shard(tmp_path, "0", SHARD)
-    EvaluationFolder(tmp_path).begin(run, hashes | {"metrics.clip_score.network.folder": "m"})
-    write_shard(tmp_path, "1", SHARD, **{wrong: "other"})
-    with pytest.raises(LanternError, match=rf"/1 was made with other {wrong} than this run has"):
-        EvaluationFolder(tmp_path).begin(run, hashes)
-
-
-def test_shards_of_other_settings_alone_are_refused_by_the_setting(tmp_path):
-    run, hashes = SHARD | {"shards": 1, "acceptance": {"lam": 3}}, {"target": "t", "code": "c"}
-    write_shard(tmp_path, "0", SHARD)
-    with pytest.raises(LanternError, match="/0 was made with other acceptance than"):
-        EvaluationFolder(tmp_path).begin(run, hashes)
-    write_shard(tmp_path, "1", run | {"shards": 2})  # the other point of a sweep
-    EvaluationFolder(tmp_path).begin(run, hashes)
-    write_shard(tmp_path, "2", run | {"seed": 7})  # not a shard
-    EvaluationFolder(tmp_path).begin(run, hashes)
 
 
 BEFORE = {"drafter": "eagle", "acceptance": "a", "tree": "t", "frechet": 5.0, "frechet_low": 4.0, "frechet_high": 5.5}

@@ -10,7 +10,7 @@ from support.evaluations import evaluation
 from support.fake_pipeline import FakePipeline
 from support.terminal import Terminal
 
-from lantern.cli.sweep_callback import number_of_points
+from lantern.cli.sweep_callback import Points, counted
 from lantern.evaluation.progress import SHARED, EvaluationBar
 
 PROMPTS = ["a", "b", "c", "d"]
@@ -31,7 +31,7 @@ class Timed(FakePipeline):
 
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
-    monkeypatch.setattr("lantern.evaluation.contender.BATCHES", 1)
+    monkeypatch.setattr("lantern.evaluation.sides.BATCHES", 1)
     monkeypatch.setattr(Timed, "now", 0.0)
 
 
@@ -45,11 +45,11 @@ def bar(stream: io.StringIO, points: int = 1) -> EvaluationBar:
 
 
 def test_a_log_has_one_line_a_minute_with_images_and_time_left(tmp_path):
-    """Catches a count without the images of plain decoding."""
+    """Catches a count without the images of plain decoding, and those of batches foreseen like images alone."""
     stream = io.StringIO()
     evaluate(tmp_path, bar(stream), num_images=12)
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "evaluation: 14%, image 4 of 28, 6:00 left"  # 15 s a timed one, with its share of the warm-up
+    assert lines[0] == "evaluation: 14%, image 4 of 28, 1:24 left"  # without the warm-up
     assert lines[-1] == "evaluation: 100%, image 28 of 28, judging"
     assert len(lines) == 5
 
@@ -74,18 +74,20 @@ def test_a_sweep_counts_all_points_and_the_shared_images_once(tmp_path):
 
 
 def test_the_time_left_of_a_sweep_only_falls_and_counts_points_not_begun_as_those_that_ended():
-    """Catches a time left that doubles at a point's first images, which wait for a warm-up, or whenever slow images,
-    timed one by one, follow fast ones of plain decoding that no later point makes; and judging that is forgotten."""
+    """Catches a time left that doubles at a point's warm-up, or whenever slow images, timed alone, follow fast ones
+    of plain decoding that no later point makes; judging that is forgotten; and warm-ups in the time of an image."""
     now, said = [0.0], []
     sweep = EvaluationBar(4, io.StringIO(), lambda: now[0])
     kinds = {("speed", True): (4, 30.0), ("speed", False): (4, 10.0), SHARED: (80, 1.0), ("images", False): (80, 2.0)}
     for point in range(4):
         for kind, (count, _) in kinds.items():
             sweep.expect(kind, count)
-        for number, (kind, (count, each)) in enumerate(kinds.items()):
-            for index in range(count):
+        now[0] += 50
+        sweep.leave_out()
+        for kind, (count, each) in kinds.items():
+            for _ in range(count):
                 is_new = point == 0 or kind != SHARED
-                now[0] += is_new * each + 50 * (index == number == 0)
+                now[0] += is_new * each
                 sweep.add(kind, 1, is_new)
                 said.append((now[0], sweep.left_s()))
         now[0] += 20  # judging
@@ -103,4 +105,23 @@ def test_a_library_call_prints_nothing(tmp_path, capsys):
 
 def test_the_points_of_a_sweep_are_counted_before_it_runs():
     cfg = composed_with_hydra("evaluate", "+sweep=field")
-    assert number_of_points(cfg) == len(sweep_points(cfg, *cfg.hydra.overrides.task))
+    assert counted(cfg) == (len(sweep_points(cfg, *cfg.hydra.overrides.task)), "point")
+
+
+class Search:
+    """A sweeper that chooses its points as it goes, as Optuna's does."""
+
+
+def test_the_trials_of_a_search_are_counted_where_its_points_are_not_known(tmp_path, monkeypatch):
+    """Catches a bar of one point for each trial, and time left for one of them."""
+    cfg, stream = composed_with_hydra("evaluate"), Terminal()
+    cfg.hydra.sweeper = {"_target_": f"{__name__}.Search", "n_trials": 3}
+    search = EvaluationBar(counted(cfg)[0], stream, lambda: Timed.now, counted(cfg)[1])
+    for trial in range(2):
+        evaluate(tmp_path, search, trial)
+        search.end_point()
+    assert "evaluation: trial 2 of 3, image 20 of 28, judging, 1:40 left" in stream.getvalue()
+    monkeypatch.setattr(Points, "here", None)
+    (points := Points()).on_multirun_start(cfg)
+    points.on_job_start()
+    assert points.begin() == "trial 1 of 3"

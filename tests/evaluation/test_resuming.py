@@ -1,32 +1,40 @@
 """Recorded images are never made again, and an interrupted run ends with the rows of an uninterrupted one."""
 
-import os
-import random
-import signal
-import subprocess
-import sys
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from support.evaluations import measured as evaluate
 from support.fake_pipeline import CutShortError, FakePipeline
-from support.killed_evaluation import evaluate
-from support.lasting import lasting, records
-from support.paths import ROOT, SUPPORT, TESTS
 
 from lantern.errors import LanternError
-from lantern.evaluation.contender import decode_images
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import append_rows, read_rows, setting_id
+from lantern.evaluation.sides import decode_images
 from lantern.reporting.page.pictures import shared_records
 from lantern.runtime import memory
+
+# retimed: an image whose turn a kill cuts short is timed again
+TIMES = ("retimed", "latency_s", "end_to_end_s", "other_cores", "ar_over_floor", "revision", "warnings")
+TIMES += ("end_to_end_speedup", "end_to_end_speedup_low", "end_to_end_speedup_high")
+
+
+def lasting(rows: list[dict]) -> list[dict]:
+    """Rows without timings."""
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
+
+
+def records(folder: Path) -> dict[tuple, dict]:
+    lines = [line for path in folder.rglob(RECORDS) for line in read_rows(path)]
+    return {(line["key"], line["part"], line["prompt"], line["copy"]): line for line in lines}
 
 
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
     """Images are made batch by batch, so that there are several groups of them."""
-    monkeypatch.setattr("lantern.evaluation.contender.BATCHES", 1)
+    monkeypatch.setattr("lantern.evaluation.sides.BATCHES", 1)
 
 
 class Fragile(FakePipeline):
@@ -49,7 +57,7 @@ class Fragile(FakePipeline):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> tuple[list[dict], dict]:
     folder = tmp_path_factory.mktemp("whole")
-    rows = [m.row for m in evaluate(folder, folder, pipeline=FakePipeline())]
+    rows = [m.row for m in evaluate(folder, folder)]
     return rows, records(folder)
 
 
@@ -68,7 +76,7 @@ def test_a_run_cut_short_anywhere_goes_on_where_it_stopped(whole, tmp_path, call
     with (tmp_path / RECORDS).open("a") as file:
         file.write('{"key": "torn')  # what a kill in the middle of a write leaves
     before = records(tmp_path)
-    rows = [m.row for m in evaluate(tmp_path, tmp_path, pipeline=FakePipeline())]
+    rows = [m.row for m in evaluate(tmp_path, tmp_path)]
     after = records(tmp_path)
     assert all(after[name] == line for name, line in finished(before).items())  # also the timings
     timed = [(prompt, copy, line["retimed"]) for (_, part, prompt, copy), line in after.items() if part == "speed"]
@@ -81,7 +89,7 @@ def test_a_run_cut_short_anywhere_goes_on_where_it_stopped(whole, tmp_path, call
 
 
 def test_a_finished_run_makes_nothing_again(tmp_path):
-    first = [m.row for m in evaluate(tmp_path, tmp_path, pipeline=FakePipeline())]
+    first = [m.row for m in evaluate(tmp_path, tmp_path)]
     again = [m.row for m in evaluate(tmp_path, tmp_path, pipeline=Fragile([0]))]
     assert again == first
     lines = read_rows(tmp_path / RECORDS)
@@ -106,7 +114,7 @@ def test_another_setting_finds_nothing_of_this_one(tmp_path):
 
 def test_a_group_of_images_that_is_not_whole_is_made_again_as_a_whole(tmp_path):
     """In low precision an image's rounding depends on the batch it is decoded in."""
-    evaluate(tmp_path, tmp_path, pipeline=FakePipeline())
+    evaluate(tmp_path, tmp_path)
     lines = [line for line in read_rows(tmp_path / RECORDS) if line["part"] == "images"]
     (tmp_path / RECORDS).unlink()
     gone = [line for line in lines if line["method"] == "fake/ar" or (line["prompt"], line["copy"]) != ("b", 1)]
@@ -129,35 +137,6 @@ def test_shards_merge_into_the_rows_images_and_records_of_one_process(whole, tmp
     found = read_rows(tmp_path / RECORDS)
     assert {(r["part"], r["method"], r["prompt"], r["copy"]): r["tokens"] for r in found} == tokens
     assert all((tmp_path / line["image"]).is_file() for line in found)
-
-
-@pytest.mark.full
-def test_killed_at_random_moments_it_ends_with_the_same_tokens_and_quality_and_every_finished_timing(whole, tmp_path):
-    """kill -9, again and again, until a run gets through: it decodes 14 times, for 0.1 s or more, and twice at a start
-    to warm up, so that the first three starts, of 1.7 s together, are all killed; the next ones are left alone."""
-    command = [sys.executable, str(SUPPORT / "killed_evaluation.py"), str(tmp_path)]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{TESTS}"}
-    dice, kills, known = random.Random(0), 0, {}
-    for _ in range(4):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        assert process.stdout.readline() == "begun\n"
-        try:
-            process.wait(timeout=dice.uniform(0.05, 0.8) if kills < 3 else 120)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            kills += 1
-        found = records(tmp_path)
-        assert all(found[name] == line for name, line in finished(known).items())
-        known = found
-        if process.returncode == 0:
-            break
-    assert process.returncode == 0
-    assert kills == 3
-    assert {name: line["tokens"] for name, line in known.items()} == {
-        name: line["tokens"] for name, line in whole[1].items()
-    }
-    assert lasting(read_rows(tmp_path / "results.jsonl")[-2:]) == lasting(whole[0])
 
 
 def test_images_that_do_not_fit_in_memory_are_told_before_they_are_made(monkeypatch):

@@ -9,9 +9,9 @@ import pytest
 from support.evaluations import evaluation
 from support.fake_pipeline import CutShortError, FakePipeline
 
-from lantern.evaluation.contender import is_disturbed
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import read_rows
+from lantern.evaluation.sides import is_disturbed
 
 used = {"cores": 0.0}  # by other processes, as Slow says
 
@@ -40,7 +40,7 @@ class Slow(FakePipeline):
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch):
-    monkeypatch.setattr("lantern.evaluation.contender.CpuContention.cores", lambda _: used["cores"])
+    monkeypatch.setattr("lantern.evaluation.sides.CpuContention.cores", lambda _: used["cores"])
 
 
 def run(folder: Path, pipeline: FakePipeline, most: int = 2, prompts: str = "abcd") -> dict:
@@ -63,7 +63,7 @@ def test_a_pair_is_timed_again_while_other_processes_use_the_cores(tmp_path, slo
 def test_a_pair_is_timed_again_where_the_method_was_disturbed_or_little(tmp_path, monkeypatch):
     """Catches a disturbance of the method's side, or at usual speed, that stays in the row."""
     cores = iter([0.0, 0.0, 0.0, 0.3, *[0.2] * 99])  # ar a, method a, method b, ar b, …
-    monkeypatch.setattr("lantern.evaluation.contender.CpuContention.cores", lambda _: next(cores))
+    monkeypatch.setattr("lantern.evaluation.sides.CpuContention.cores", lambda _: next(cores))
     pipeline = Slow({})
     row = run(tmp_path, pipeline)
     assert row["retimed"] == 1
@@ -74,7 +74,7 @@ def test_a_pair_is_timed_again_where_the_method_was_disturbed_or_little(tmp_path
 def test_a_process_on_the_same_gpu_is_in_the_row_with_a_warning(tmp_path, monkeypatch):
     """Catches a speed-up on a shared GPU without a word, also where the other process was there for one image alone."""
     sharers = iter([0, 0, 2, *[0] * 99])
-    monkeypatch.setattr("lantern.evaluation.contender.gpu_sharers", lambda device: next(sharers))
+    monkeypatch.setattr("lantern.evaluation.sides.gpu_sharers", lambda device: next(sharers))
     row = run(tmp_path, Slow({}))
     assert (row["gpu_sharers"], row["retimed"]) == (2, 0)
     assert "on the same GPU" in row["warnings"]
@@ -89,20 +89,20 @@ def test_a_pair_is_disturbed_above_a_quarter_of_a_core_on_either_side(used_by_ot
     assert is_disturbed([{"other_cores": cores} for cores in used_by_others]) == disturbed
 
 
-@pytest.mark.parametrize("calls", [13, 16, 17, 20])  # 14 calls time everything once, 2 warm up, 4 time b and c again
+@pytest.mark.parametrize("calls", [13, 14, 15, 18])  # 14 calls warm up and time everything once, 4 time b and c again
 def test_a_run_cut_short_while_timing_again_ends_with_the_row_of_a_whole_one(tmp_path, calls):
     """Catches a pair with an old and a new timing, also where the old one is of this turn but of another process, an
     image timed again without need, and an old line that wins."""
     slow, prompts = {"b": 1, "c": 1}, "abcdef"
     whole = run(tmp_path, Slow(slow), 2, prompts)
     cut, tmp_path = Slow(slow, calls), tmp_path / "cut"
-    with nullcontext() if calls == 20 else pytest.raises(CutShortError):
+    with nullcontext() if calls == 18 else pytest.raises(CutShortError):
         run(tmp_path, cut, 2, prompts)
     row = run(tmp_path, Slow(slow, made=cut.made), 2, prompts)
     assert {key: row[key] for key in ("speedup", "latency_s")} == {key: whole[key] for key in ("speedup", "latency_s")}
     assert row["retimed"] == whole["retimed"] + (calls == 13)  # an image that was not disturbed
     timed = [(line["method"], line["prompt"], line["retimed"]) for line in read_rows(tmp_path / RECORDS)]
-    assert len(timed) == len(set(timed)) == 12 + 4 + (calls in (13, 17))  # stopped between two of a pair
+    assert len(timed) == len(set(timed)) == 12 + 4 + (calls in (13, 15))  # stopped between two of a pair
     last = {line[:2]: line[2] for line in timed}
     assert all(last["fake/ar", prompt] == count for (_, prompt), count in last.items())
     assert run(tmp_path, Slow({}, 0), 2, prompts) == row  # nothing is timed once more

@@ -428,4 +428,4 @@ def test_a_certificate_ends_with_lanterns_code_and_with_torch(parts, monkeypatch
     lantern.check_law(rule=parts.InTensor(1.0), verification=Ratio(), tree=BRANCHES)
     assert guarantee(parts.InTensor(1.0)).lossless
     monkeypatch.setattr(torch, "__version__", "0.1")
-    assert "another Lantern or torch" in guarantee(parts.InTensor(1.0)).reason
+    assert "with torch" in guarantee(parts.InTensor(1.0)).reason

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from copy import copy
 
 import pytest
 from support.tiny_weights import load_tiny
@@ -32,16 +31,3 @@ def slow_rounds(monkeypatch):
     """Rounds of 10 ms or more, so that a comparison lasts."""
     event_of = comparison._round
     monkeypatch.setattr(comparison, "_round", lambda *parts: time.sleep(0.01) or event_of(*parts))
-
-
-@pytest.fixture
-def second(server, tiny, monkeypatch):
-    """A second model that the page offers, of other prompts, loaded when it is asked for."""
-    other = copy(tiny)
-    other.prompts = ["a blue ring on sand"]
-    loaded = []
-    monkeypatch.setattr("lantern.live.server.api.load", lambda name, given: loaded.append(name) or other)
-    monkeypatch.setattr(server, "offered", ("llamagen", "other"))
-    monkeypatch.setattr(server, "overrides", [], raising=False)
-    monkeypatch.setattr(server, "comparisons", dict(server.comparisons))
-    return loaded

@@ -21,17 +21,22 @@ from lantern.verification import SharedNoise
 TREE = StaticTree([[0], [1], [0, 0], [0, 0, 0]], name="small")
 
 
-def pipeline_of(target, layers: tuple[int, ...] = (), compile: bool = True) -> Pipeline:
-    drafter = partial(tiny_eagle, layers=layers)
+def pipeline_of(target, compile: bool = True) -> Pipeline:
+    """With the inputs of layers handed out."""
+    drafter = partial(tiny_eagle, layers=(1, 0))
     return pipelines(target, drafter, Exact(), SharedNoise(), Sampling(), "tiny", compile=compile)(TREE)
 
 
+@pytest.fixture(scope="module")
+def fast() -> Pipeline:
+    return pipeline_of(tiny_target())
+
+
 @pytest.mark.full
-def test_a_compiled_pipeline_makes_the_same_images():
-    """Of rows of unequal lengths, with the inputs of layers handed out. Catches also a graph that falls back to eager
-    in parts: its images are right, and twice as slow."""
-    plain, fast = (pipeline_of(tiny_target(), (1, 0), compile) for compile in (False, True))
-    counters = torch._dynamo.utils.counters
+def test_a_compiled_pipeline_makes_the_same_images(fast):
+    """Of rows of unequal lengths. Catches also a graph that falls back to eager in parts: its images are right, and
+    twice as slow."""
+    plain, counters = pipeline_of(tiny_target(), compile=False), torch._dynamo.utils.counters
     counters.clear()
     fast.generate(PROMPTS[:1], SEEDS[:1])
     assert counters["stats"]["unique_graphs"] == 1  # in parts: six
@@ -44,16 +49,16 @@ def test_a_compiled_pipeline_makes_the_same_images():
 
 
 @pytest.mark.full
-def test_a_second_compiled_target_and_other_modules_run_their_own_weights():
+def test_a_second_compiled_target_and_other_modules_run_their_own_weights(fast):
     """Catches a graph reused for another target, with the first one's weights as constants, and weights of other
     modules frozen by the options of a compiled target."""
-    pipeline_of(tiny_target()).generate(PROMPTS[:2], SEEDS[:2])
+    fast.generate(PROMPTS[:2], SEEDS[:2])
     target = tiny_target()
     with torch.no_grad():
         for weight in target.transformer.parameters():
             weight.mul_(0.8)
     other = LlamaGenTarget(target.transformer, target.conditioner, target.tokenizer)  # of the weights as they are now
-    found, plain = (pipeline_of(other, compile=compile).generate(PROMPTS[:2], SEEDS[:2]) for compile in (True, False))
+    found, plain = (pipeline_of(other, compile).generate(PROMPTS[:2], SEEDS[:2]) for compile in (True, False))
     assert torch.equal(found.tokens, plain.tokens)
     layer = nn.Linear(4, 4)
     module, x = torch.compile(layer, dynamic=True), torch.ones(2, 4)

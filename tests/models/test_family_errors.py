@@ -9,7 +9,7 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from support.configs import composed
-from support.families import FAMILIES, LENGTH, X_OMNI_SPECIAL, Loaded, config, save_text_tokenizer
+from support.families import FAMILIES, LENGTH, Loaded, config
 
 import lantern
 from lantern.errors import CheckpointError, LanternError
@@ -139,15 +139,6 @@ def test_codes_beyond_the_vocabulary_and_a_prefix_without_room_are_one_clear_err
         cfg.model[name] = value
         with pytest.raises(LanternError, match=rf"give model\.{remedy}"):
             instantiate_model(cfg)
-
-
-@pytest.mark.parametrize("family", [FAMILIES["x_omni"]], ids=str)
-def test_a_text_tokenizer_with_image_tokens_elsewhere_is_one_clear_error(loaded, tmp_path):
-    """Catches words that are read as image tokens."""
-    shutil.copytree(loaded.folder, tmp_path / "copy")
-    save_text_tokenizer(tmp_path / "copy", ["<another>", *X_OMNI_SPECIAL])
-    with pytest.raises(CheckpointError, match=r"code 0 has the id 30 .* vocab_size=29; give the text tokenizer"):
-        instantiate_model(config(loaded.family, tmp_path / "copy"))
 
 
 @pytest.mark.parametrize("family", [FAMILIES["emu35"]], ids=str)

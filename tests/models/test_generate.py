@@ -59,16 +59,6 @@ def test_emu_35_reads_its_templates_by_the_words_of_its_lists(loaded):
     assert text("e\u0301").input_ids == text("\u00e9").input_ids
 
 
-@pytest.mark.parametrize("family", [FAMILIES["x_omni"]], ids=str)
-def test_x_omni_reads_the_grid_between_its_image_tokens(loaded):
-    """Its unconditional row is what follows the prompt. Catches a prompt in a template, which it has none of."""
-    text = tokenizer_of(loaded)
-    (prefix,) = loaded.target.prompts([PROMPT])
-    grid = [*text.convert_tokens_to_ids(["<SOM>", "4", "4", "<IMAGE>"])]
-    assert prefix.unconditional == grid
-    assert prefix.conditional == [*text(PROMPT).input_ids, *grid]
-
-
 def tokenizer_of(loaded: Loaded) -> PreTrainedTokenizerBase:
     return loaded.target.prompts.tokenizer
 
@@ -97,7 +87,7 @@ def test_glm_images_prefix_is_that_of_its_own_processor(loaded):
     assert ours == theirs.replace("<sop>1616<eop>", "<sop>22<eop>")
 
 
-@pytest.mark.parametrize("name", ["janus_pro", "glm_image", "anole", "lumina_mgpt2", "emu35", "x_omni"])
+@pytest.mark.parametrize("name", ["janus_pro", "glm_image", "anole", "lumina_mgpt2", "emu35"])
 def test_a_model_that_is_loaded_already_is_wrapped_as_it_is(name, load):
     """Without a copy of its weights, and without a change to it. Catches the sizes of the yaml in place of its own."""
     loaded = load(FAMILIES[name])
@@ -110,7 +100,7 @@ def test_a_model_that_is_loaded_already_is_wrapped_as_it_is(name, load):
     if name in ("anole", "lumina_mgpt2"):
         sizes = {**loaded.family.changes["tokenizer"], "file": "vqgan.ckpt", "checkpoint": str(loaded.folder)}
         given += [f"model.image_size={2 * SIDE}", *(f"++model.tokenizer.{key}={value}" for key, value in sizes.items())]
-    if name in ("emu35", "x_omni"):
+    if name == "emu35":
         given += [f"model.image_size={16 * SIDE}", f"sampling.cfg_scale={loaded.target.cfg_scale}"]
     own = {key: loaded.family.changes[key] for key in ("first_code", "num_codes") if key in loaded.family.changes}
     given += [f"model.{key}={value}" for key, value in own.items()]
@@ -151,6 +141,11 @@ def test_what_cannot_be_wrapped_is_one_sentence(load):
     ):  # fmt: skip
         with pytest.raises(LanternError, match=said):
             lantern.wrap(*given)
+    janus = load(FAMILIES["janus_pro"])
+    adapted = deepcopy(janus.slow)
+    adapted.model.generation_head.vision_head.__class__ = type("Adapted", (torch.nn.Linear,), {})
+    with pytest.raises(LanternError, match="merge adapters"):
+        lantern.wrap(adapted, tokenizer_of(janus))
     for wrong in (None, "janus", torch.nn.Linear(2, 2)):
         with pytest.raises(LanternError, match="is no model of transformers"):
             lantern.wrap(wrong, text)

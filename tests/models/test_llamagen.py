@@ -8,7 +8,8 @@ import pytest
 import torch
 from safetensors import safe_open
 from support.paths import GOLDEN
-from support.toy import CODES, PROMPTS, random_parents, random_verdict, tiny_target
+from support.toy import PROMPTS, tiny_target
+from support.tree_rounds import tree_rounds
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
@@ -21,7 +22,7 @@ from lantern.models.llamagen.fused import linear
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import FeedForward, Transformer
 from lantern.sampling import Sampling
-from lantern.types import Drafter, DraftTree, Forward, Generation
+from lantern.types import Drafter, Forward, Generation
 from lantern.verification.shared_noise import SharedNoise
 
 
@@ -89,31 +90,18 @@ def sequential(target: LlamaGenTarget, prompt: str, tokens: list[int]) -> Forwar
     return Forward(target.head(target.guide(features)), features)
 
 
-def tree_rounds(target: LlamaGenTarget, rounds: int, seed: int) -> float:
-    """Commits random paths of random trees in rows that advance unevenly; the worst difference to `sequential`."""
-    generator, worst = torch.Generator().manual_seed(seed), 0.0
+def worst_difference(target: LlamaGenTarget, seed: int) -> float:
+    """Of the passes of tree_rounds to `sequential`."""
     prompts = PROMPTS[:3]
     target.allocate(3, 8)
     target.prefill(prompts, torch.arange(3))
-    committed: list[list[int]] = [[], [], []]
-    for _ in range(rounds):
-        tokens = torch.randint(CODES, (3, 8), generator=generator)
-        tree = DraftTree(tokens, random_parents(generator, 3, 8))
-        forward = target.verify(tree)
-        for row in range(3):
-            for node in range(7):
-                line = tree.tokens[row][tree.ancestors[row, node]].tolist()
-                if len(committed[row]) + len(line) >= target.num_tokens:
-                    continue
-                slow = sequential(target, prompts[row], committed[row] + line)
-                worst = max(worst, float((forward.logits[row, node] - slow.logits[0, 0]).abs().max()))
-                worst = max(worst, float((forward.features[row, :, node] - slow.features[0, :, 0]).abs().max()))
-        verdict = random_verdict(generator, tree)
-        target.commit(verdict)
-        for row, accepted in enumerate(verdict.accepted.tolist()):
-            committed[row] += tree.tokens[row, verdict.path[row, : accepted + 1]].tolist()
-    assert len({len(tokens) for tokens in committed}) > 1  # uneven
-    return worst
+
+    def difference(forward: Forward, row: int, node: int, line: list[int]) -> float:
+        slow = sequential(target, prompts[row], line)
+        logits = (forward.logits[row, node] - slow.logits[0, 0]).abs().max()
+        return float(max(logits, (forward.features[row, :, node] - slow.features[0, :, 0]).abs().max()))
+
+    return tree_rounds(target, prompts, 8, 4, seed, difference)[0]
 
 
 @pytest.mark.parametrize("cfg_scale", [0.5, -1.0, 3.0])
@@ -136,7 +124,7 @@ def test_every_scale_but_one_guides(cfg_scale):
 @torch.inference_mode()
 def test_tree_passes_and_commits_equal_recomputing_without_a_cache(cfg_scale, seed):
     """Catches nodes that attend to siblings, wrong positions, mixed guidance rows, entries moved to a wrong slot."""
-    assert tree_rounds(tiny_target(cfg_scale), rounds=4, seed=seed) < 1e-10
+    assert worst_difference(tiny_target(cfg_scale), seed) < 1e-10
 
 
 @torch.inference_mode()
@@ -144,7 +132,7 @@ def test_a_stale_cache_row_after_commit_is_caught(monkeypatch):
     """The mutant: lengths advance, but the accepted nodes' keys and values stay where the tree pass wrote them."""
     target = tiny_target()
     monkeypatch.setattr("lantern.engine.cache.KVCache.compact", lambda self, path, stand: None)
-    assert tree_rounds(target, rounds=4, seed=0) > 1e-3
+    assert worst_difference(target, seed=0) > 1e-3
 
 
 def test_a_label_that_is_no_class_is_one_clear_error():

@@ -1,6 +1,7 @@
 """The hash of a target's weights: of what is in memory, from wherever it was read."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 import lantern
 from lantern.identity import SAMPLED, sampled_hash
+from lantern.models.hf.target import HuggingFaceTarget
 
 HUB_ID = "somebody/a-model"
 HEADS = {"janus_pro": "model.generation_head", "glm_image": "lm_head"}
@@ -42,6 +44,19 @@ def test_a_model_that_was_changed_in_memory_has_another_hash(loaded):
     with torch.no_grad():
         next(head.parameters()).mul_(2)
     assert wrapped_hash(loaded, model) != loaded.target.weights_hash
+
+
+@pytest.mark.parametrize("family", [FAMILIES["emu3"]], ids=str)
+def test_a_target_of_ones_own_is_named_by_its_weights(loaded):
+    """Catches rows and drafters of two targets under one name, or under none."""
+    target = loaded.target
+
+    def named(**changed):
+        parts = replace(target.vocabulary, **changed)
+        return HuggingFaceTarget(target.transformer, parts, target.prompts, target.tokenizer, (4, 4), 1.0).weights_hash
+
+    assert named() == named() != ""
+    assert named(head=target.vocabulary.head + 1) != named()
 
 
 def test_of_large_weights_a_sample_of_all_rows_and_columns_is_read():

@@ -86,7 +86,7 @@ def test_records_of_another_kind_are_passed_over(key, value, sweep):
 
 
 @pytest.mark.parametrize("content", ['{"a": ', "[NaN]"])
-@pytest.mark.parametrize("name", [SUMMARY, RECORDS, "profiles.json", "provenance.json", ".hydra/hydra.yaml"])
+@pytest.mark.parametrize("name", [SUMMARY, RECORDS, "profiles.json", "provenance.json"])
 def test_a_damaged_file_is_passed_over(name, content, sweep):
     (sweep / "1" / name).write_text(content)
     assert len(report(sweep)["rows"]) == (3 if name == SUMMARY else 4)

@@ -83,8 +83,3 @@ def test_plain_decoding_stands_in_every_panel_and_bounds_that_leave_it_set_no_ax
     assert (low < 0.5, 2.0 < high < 3.0) == (True, True)
     shared = {"acceptance": "exact", "tree": "t"}
     assert draw_pareto([shared | row for row in (plain, *rows)], ["AR", "a", "b"], tmp_path / "pareto.png").is_file()
-
-
-def test_the_front_drops_what_is_beaten_in_both():
-    rows = [{"speedup": s, "frechet": f} for s, f in ((1, 5), (2, 4), (3, 6), (2.5, 7))]
-    assert [(row["speedup"], row["frechet"]) for row in pareto_front(rows, "frechet")] == [(2, 4), (3, 6)]

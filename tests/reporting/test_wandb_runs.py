@@ -1,7 +1,5 @@
 """Content of W&B runs, read back from offline runs: no test needs a server or a key."""
 
-import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,12 +11,12 @@ from support.offline_runs import OfflineRun, read_runs
 
 from lantern.evaluation.rows import setting_id
 from lantern.evaluation.run_folder import EvaluationFolder
-from lantern.identity import write_provenance
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.reporting.merge import begin_sweep
 from lantern.reporting.publish import publish, report_sweep
 from lantern.reporting.ranking import Budget
-from lantern.reporting.wandb_runs import Guard, Point, Tracker, group_of, name_input, tell_offline, wandb_mode
+from lantern.reporting.wandb_runs import INIT_TIMEOUT_S, Tracker, group_of, name_input, tell_offline, wandb_mode
+from lantern.runtime.provenance import write_provenance
 
 BUDGET = Budget({"frechet": 0.25})
 ROW = {"model": "m", "drafter": "none", "tree": "none"}
@@ -77,17 +75,9 @@ def test_every_run_has_the_configuration_of_what_it_shows(tracked):
     assert "checkpoint" in tracked["fake/lantern/static/k100-d0.03"].config["drafter"]
 
 
-def test_tables_show_the_same_prompts_across_methods(tracked):
-    folder = tracked["folder"]
-    run = tracked[f"delta-{folder.name}/summary"]
-    (logged,) = [line for line in run.history if "images/path" in line]
-    (uploaded,) = [artifact for artifact in run.artifacts if artifact.name.endswith("-images")]
-    files = {entry.path: Path(entry.local_path) for entry in uploaded.manifest.contents}
-    table = json.loads(files["images.table.json"].read_text())
-    assert table["columns"] == ["prompt", "AR", "shared_noise δ 0.01", "shared_noise δ 0.1", "ratio δ 0.4"]
-    assert [line[0] for line in table["data"]] == PROMPTS
-    assert all(files[cell["path"]].stat().st_size > 50 for line in table["data"] for cell in line[1:])
-    assert {"pareto/path", "grid/path", "results/path"} <= set(logged)
+def test_a_sweep_logs_its_figures_and_its_table(tracked):
+    run = tracked[f"delta-{tracked['folder'].name}/summary"]
+    assert {"pareto/path", "grid/path", "results/path"} <= {key for line in run.history for key in line}
 
 
 def test_the_summary_run_names_the_best_setting_under_the_budget(tracked):
@@ -97,15 +87,9 @@ def test_the_summary_run_names_the_best_setting_under_the_budget(tracked):
     assert (summary["best/within_budget"], summary["best/certain"], summary["points"]) == ("open", False, 4)
 
 
-def test_results_and_the_drafter_that_was_measured_are_artifacts(tracked, weights):
-    point = tracked["fake/lantern/static/k100-d0.03"]
-    kinds = {artifact.type: artifact for artifact in point.artifacts}
-    assert (kinds["drafter"].name, {*kinds["drafter"].aliases}) == ("drafter-fake", {"latest", weights_hash(weights)})
-    assert kinds["results"].name == f"results-{point.run.run_id}"
-    whole = tracked[f"delta-{tracked['folder'].name}/summary"]
-    (results,) = [artifact for artifact in whole.artifacts if artifact.type == "results"]
-    names = {entry.path for entry in results.manifest.contents}
-    assert {"results.csv", "profiles.json", "report.html", "best.json"} <= names
+def test_the_drafter_that_was_measured_is_an_artifact(tracked, weights):
+    (drafter,) = tracked["fake/lantern/static/k100-d0.03"].artifacts
+    assert (drafter.name, {*drafter.aliases}) == ("drafter-fake", {"latest", weights_hash(weights)})
 
 
 class Online:
@@ -142,29 +126,18 @@ def test_a_run_keeps_its_id_when_its_sweep_is_run_again_and_other_folders_have_o
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["wandb.folder_id"]  # nothing temporary is left
 
 
-def test_a_failing_tracker_is_a_warning(tmp_path, monkeypatch, caplog):
-    def broken(**_):
-        raise OSError("no room")
+@pytest.mark.parametrize(("mode", "patience"), [("offline", wandb.Settings().init_timeout), ("online", INIT_TIMEOUT_S)])
+def test_a_failing_tracker_is_a_warning_and_offline_no_server_is_waited_for(
+    mode, patience, tmp_path, monkeypatch, caplog
+):
+    """Catches an offline run that a busy machine loses, because no server may delay a sweep."""
+
+    def broken(settings, **_):
+        raise OSError(f"after {float(settings.init_timeout)} s")
 
     monkeypatch.setattr(wandb, "init", broken)
-    Tracker(mode="offline").point(Point(ROW), {}, tmp_path, group_of("g", tmp_path))
-    assert "no room" in caplog.text
-
-
-def test_whatever_a_tracker_raises_is_one_warning(caplog):
-    """Catches a run that W&B's SystemExit ends, and calls after the first that failed."""
-    guard, calls = Guard("kept"), []
-    assert guard(sys.exit, 3) is None
-    guard(calls.append, 1)
-    assert (calls, len(caplog.records)) == ([], 1)
-
-
-def test_tags_are_cut_to_what_is_taken(tmp_path, monkeypatch):
-    """Catches a setting that is not tracked for a tag of 65 letters."""
-    sent = {}
-    monkeypatch.setattr(wandb, "init", lambda **given: sent.update(given))
-    Tracker(mode="offline", tags=[65 * "x", "", "a"]).point(Point(ROW), {}, tmp_path, group_of("g", tmp_path))
-    assert sent["tags"] == [64 * "x", "a", "m", "none"]
+    Tracker(mode=mode).point(ROW, {}, tmp_path, group_of("g", tmp_path))
+    assert f"after {float(patience)} s" in caplog.text
 
 
 def test_what_was_kept_offline_is_sent_by_the_command_that_is_printed(tmp_path, capsys):

@@ -50,6 +50,11 @@ def write_anole(folder: Path) -> None:
     model.save_pretrained(folder)
 
 
+def write_lumina(folder: Path) -> None:
+    FAMILIES["lumina_mgpt"].make(folder)
+    GenerationConfig(**CERTAIN, pad_token_id=0).save_pretrained(folder)
+
+
 def write_glm_image(folder: Path) -> None:
     model = FAMILIES["glm_image"].make(folder)
     text = AutoTokenizer.from_pretrained(folder / "processor", padding_side="left", pad_token="<bos>")
@@ -92,6 +97,7 @@ def _with_processor(
 DOCUMENTED: dict[str, tuple[Callable[[Path], None], str, dict[str, str]]] = {
     "janus": (write_janus, "deepseek-community/Janus-Pro-1B", {}),
     "emu3": (write_emu3, "Emu3-community/Emu3-Gen-hf", {"=True)\n": f"=True, image_area={64 * SIDE * SIDE})\n"}),
+    "lumina": (write_lumina, "Alpha-VLLM/Lumina-mGPT-7B-768", {"* 48": f"* {SIDE}", "8196)": f"{4 + CODES})"}),
     "anole": (write_anole, "leloy/Anole-7b-v0.1-hf", {"1024": "64"}),
     "glm_image": (write_glm_image, "zai-org/GLM-Image", {"1024": str(32 * SIDE), "bfloat16": "float32", "30": "2"}),
 }

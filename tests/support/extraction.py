@@ -38,7 +38,7 @@ def memory() -> int:
 def main(shards: str, cache: str) -> None:
     """Prints a line of JSON."""
     before, peak = memory(), 0
-    images = web_dataset(shards, SIDE, cache, validation_share=0.0, num_workers=1)
+    images = web_dataset(shards, SIDE, cache, validation_share=0.0)
     items = TokenTable(images, PixelTokenizer(), cache).split("train")
     peak = memory()
     for _ in ResumableLoader(items, SeededBatches(len(items), 8, 0)):

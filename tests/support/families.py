@@ -33,21 +33,19 @@ from transformers import (
     T5Config,
     T5ForConditionalGeneration,
 )
-from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from lantern.models.chameleon import LUMINA2_NAMES, ROW_END, ChameleonVQGAN
 from lantern.models.hf.emu35 import SPECIAL, VISION_WORDS, Emu35Config
 from lantern.models.hf.emu35 import WORDS as EMU35_WORDS
 from lantern.models.hf.families import EMU3_NAMES, JANUS_NAMES, LIQUID_NAMES, LIQUID_UNCONDITIONAL, SIMPLEAR_NAMES
 from lantern.models.hf.target import HuggingFaceTarget
-from lantern.models.hf.x_omni import XOmniConfig, XOmniForImages
 from lantern.models.movqgan import MoVQGAN
 from lantern.pipeline import Pipeline, pipelines
 
 PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
 WORDS = ["a", "red", "blue", "sphere", "ring", "on", "wood", "sand", "an", "image", "of", "generate", "according", "to"]
 WORDS += [*"0123456789*.,:", "<unk>"]
-PIXELS = {"glm_image": 32, "simplear": 16, "emu35": 16, "x_omni": 16}  # of a code's side; of the others 2
+PIXELS = {"glm_image": 32, "simplear": 16, "emu35": 16}  # of a code's side; of the others 2
 SIDE, LENGTH, CODES = 4, 32, 24  # every tiny image has 4 x 4 codes of 24, behind up to 32 ids
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 BODY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2} | HEADS
@@ -87,16 +85,6 @@ EMU35_FIRST = len(EMU35_TEXT) + len(SPECIAL) + 3
 EMU35 = BODY | {  # whose heads are wider than the body, as released
     "vocab_size": EMU35_FIRST + CODES,
     "head_dim": 16,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
-}
-X_OMNI_SPECIAL = [*(f"<MM-Token-{code}>" for code in range(CODES)), "<SOM>", "<EOM>", "<IMAGE>"]
-X_OMNI = BODY | {  # of three layers the middle one is of words and images
-    "num_hidden_layers": 3,
-    "vocab_size": len(WORDS),
-    "num_mm_adap_layers": 1,
-    "num_mm_head_layers": 1,
-    "mm_vocab_size": CODES + 3,
-    "image_vocab_size": CODES,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
 }
 GLM_IMAGE = {  # the ids of codes are the first of the text's, as released
@@ -207,19 +195,6 @@ def make_emu35(folder: Path) -> PreTrainedModel:
     return model
 
 
-def make_x_omni(folder: Path) -> PreTrainedModel:
-    """With the weights of its text head, as released."""
-    torch.manual_seed(0)
-    model = XOmniForImages(XOmniConfig(**X_OMNI))
-    with torch.no_grad():
-        model.model.mm_norm.weight.mul_(2)
-    save(model, folder, X_OMNI_SPECIAL)
-    stored = load_file(folder / "model.safetensors")
-    own = {"lm_head.weight": torch.randn(len(WORDS), 32), "model.lm_norm.weight": torch.randn(32)}
-    save_file(stored | own, folder / "model.safetensors", metadata={"format": "pt"})
-    return model
-
-
 def make_glm_image(folder: Path) -> PreTrainedModel:
     """In the layout of the released folder."""
     torch.manual_seed(0)
@@ -269,8 +244,6 @@ class Family:
             return janus_logits(model, prefix, codes)
         if self.model == "glm_image":
             return glm_image_logits(model, prefix, codes)
-        if self.model == "x_omni":
-            return x_omni_logits(model, prefix, codes)
         ids = list(prefix)
         for place, code in enumerate(codes, start=1):
             ids.append(self.first + code)
@@ -289,20 +262,6 @@ def glm_image_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]
     places = torch.cat([before, after], dim=2)
     hidden = inner.language_model(inputs_embeds=x, position_ids=places).last_hidden_state
     return model.lm_head(hidden)[0, -1, :CODES]
-
-
-def x_omni_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
-    """Through Qwen2's own layers, which words pass by at both ends."""
-    inner, count = model.model, len(WORDS)
-    ids = torch.tensor([[*prefix, *(count + code for code in codes)]])
-    words, places = (ids < count)[..., None], torch.arange(ids.shape[1])[None]
-    x = torch.cat([inner.lm_embed_tokens.weight, inner.mm_embed_tokens.weight])[ids]
-    rotary = inner.rotary_emb(x, places)
-    mask = torch.full((ids.shape[1], ids.shape[1]), -torch.inf).triu(1)[None, None]
-    for index, layer in enumerate(inner.layers):
-        made = Qwen2DecoderLayer.forward(layer, x, attention_mask=mask, position_embeddings=rotary)
-        x = made if index == 1 else torch.where(words, x, made)
-    return model.mm_head(inner.mm_norm(x))[0, -1, :CODES]
 
 
 def janus_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
@@ -326,7 +285,6 @@ FAMILIES = {
         Family("janus_pro", make_janus, {}),
         Family("emu3", make_emu3, EMU3_CHANGES, EMU3_FIRST, EMU3_FIRST - 1),
         Family("emu35", make_emu35, {"num_codes": CODES}, EMU35_FIRST, EMU35_ROW_END),
-        Family("x_omni", make_x_omni, {"cfg_scale": 2.0}),
         Family("glm_image", make_glm_image, {"preview_side": 2, "cfg_scale": 2.0}),
         Family("simplear", make_simplear, {"levels": LEVELS, "negative": "sand"}, len(WORDS) + 3),
         Family("liquid", make_liquid, {"tokenizer": VQGAN, "first_code": 64}, 64),
@@ -342,9 +300,7 @@ class Loaded(NamedTuple):
 
 
 def config(family: Family, folder: Path, *overrides: str) -> DictConfig:
-    guided = (
-        ["sampling.cfg_scale=2.0"] if family.model in ("glm_image", "x_omni") else []
-    )  # which it is not as released
+    guided = ["sampling.cfg_scale=2.0"] if family.model == "glm_image" else []  # which it is not as released
     cfg = composed("evaluate", f"model={family.model}", "dtype=float32", "device=cpu", *guided, *overrides)
     OmegaConf.set_struct(cfg, False)
     changes = {"checkpoint": str(folder), "prefix_len": LENGTH, **family.changes}

@@ -66,29 +66,20 @@ def own_tokens(name: str, model: PreTrainedModel, prefix: tuple[list[int], list[
 
 def rows_of(first: int, row_end: int, before: int = IDS.shape[1], end: int = 26) -> Callable:
     """As Emu3's documentation: rows of codes with ends, then three certain tokens."""
-    codes = list(range(first, first + CODES))
-
-    def prefix_allowed_tokens_fn(batch_id: int, input_ids: Tensor) -> object:
-        offset = input_ids.shape[0] - before + 1
-        if offset % (SIDE + 1) == 0:
-            return (torch.tensor([row_end]),)
-        for behind, token in enumerate((24, 25, end), 1):
-            if offset == (SIDE + 1) * SIDE + behind:
-                return (torch.tensor([token]),)
-        return codes
-
-    return prefix_allowed_tokens_fn
+    row = [*[range(first, first + CODES)] * SIDE, [row_end]]
+    line = [list(ids) for ids in (*row * SIDE, [24], [25], [end])]
+    return lambda batch_id, ids: line[len(ids) - before]
 
 
 class Evens(LogitsProcessor):
     """Of one's own: even codes alone in the first row, then a code that follows `after` is never itself."""
 
     def __init__(self, first: int, before: int, by: str = "place") -> None:
-        self.first, self.before, self.by = first, before, by
+        self.first, self.before, self.by, self.calls = first, before, by, 0
 
     def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
-        scores = scores.clone()
-        if self.by == "place" and ids.shape[1] - self.before < SIDE:
+        scores, self.calls = scores.clone(), self.calls + 1
+        if {"place": ids.shape[1] - self.before < SIDE, "calls": self.calls <= SIDE}.get(self.by):
             scores[:, self.first + 1 : self.first + CODES : 2] = -torch.inf
         if self.by == "codes" and ids.shape[1] > self.before:
             scores.scatter_(1, ids[:, -1:], -torch.inf)

@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+from hydra.types import RunMode
 from support.evaluations import evaluation
 from support.fake_pipeline import FakePipeline
 
@@ -10,6 +12,8 @@ from lantern.reporting.merge import SWEEP, add_point, merge_points, point_folder
 from lantern.reporting.publish import write_measurements
 from lantern.reporting.ranking import Budget
 from lantern.runtime.files import replace_text
+from lantern.runtime.overrides import command_of
+from lantern.runtime.provenance import PROVENANCE
 
 PROMPTS = ["a red ring", "</script><img src=x onerror=alert(1)>", "sand & <b>stone</b>"]
 
@@ -20,12 +24,11 @@ class SharedNoisePipeline(FakePipeline):
 
 
 def record_overrides(point: Path, overrides: list[str], mode: str, config_dir: Path | None = None) -> None:
-    """What Hydra writes of a run's command, in the keys that are read."""
+    """The command in a run's provenance, from what Hydra knows of it."""
     given = [{"path": str(config_dir), "schema": "file", "provider": "command-line"}] if config_dir else []
-    sources = [{"path": "hydra.conf", "schema": "pkg", "provider": "hydra"}, *given]
-    record = {"hydra": {"mode": mode, "runtime": {"cwd": str(point.parent), "config_sources": sources}}}
-    replace_text(point / ".hydra" / "overrides.yaml", json.dumps(overrides))
-    replace_text(point / ".hydra" / "hydra.yaml", json.dumps(record))
+    runtime = {"cwd": str(point.parent), "config_sources": given}
+    hydra = SimpleNamespace(mode=RunMode[mode], runtime=runtime, overrides=SimpleNamespace(task=overrides))
+    replace_text(point / PROVENANCE, json.dumps({"command": command_of(hydra)}))
 
 
 def made_sweep(folder: Path) -> Path:

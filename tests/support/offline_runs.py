@@ -46,12 +46,13 @@ def records(path: Path) -> list[Record]:
 
 def read_run(folder: Path) -> OfflineRun:
     """The one run of an offline-run folder. W&B's service writes on for a moment after finish() has returned."""
-    (path,) = folder.glob("*.wandb")
     for _ in range(PATIENCE_S * 10):
-        if (read := _read(path)).exit_code is not None:
-            return read
+        for path in folder.glob("*.wandb"):
+            if (read := _read(path)).exit_code is not None:
+                return read
         time.sleep(0.1)
-    raise AssertionError(f"{path} has no end after {PATIENCE_S} s")
+    said = "".join(path.read_text()[-2000:] for path in folder.glob("logs/debug*.log"))
+    raise AssertionError(f"{folder} holds no whole run after {PATIENCE_S} s: {said}")
 
 
 def _read(path: Path) -> OfflineRun:

@@ -3,10 +3,9 @@
 from functools import lru_cache, partial
 
 import torch
-from support.toy import PROMPTS, tiny_eagle, tiny_levels, tiny_target
+from support import toy
+from support.toy import tiny_eagle, tiny_levels, tiny_target
 
-from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
@@ -16,9 +15,7 @@ from lantern.engine.graphs import PassGraphs
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
-from lantern.verification.shared_noise import SharedNoise
 
-SEEDS = list(range(len(PROMPTS)))
 STATIC = StaticTree([[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
 
 
@@ -50,8 +47,7 @@ def drafter_of(target, drafter: str):
 
 
 def decode(target, drafter: str, batch_size: int) -> torch.Tensor:
-    parts = (target, drafter_of(target, drafter), SharedNoise(), Exact(), Sampling(cfg_scale=target.cfg_scale))
-    return generate(DecodingSetup(*parts), PROMPTS, SEEDS, batch_size).tokens
+    return toy.decode(target, drafter_of(target, drafter), Sampling(cfg_scale=target.cfg_scale), batch_size).tokens
 
 
 def recorded_target(recorder) -> object:

@@ -34,7 +34,7 @@ def sample(key: str, value: int) -> list[tuple[str, bytes]]:
 
 
 def opened(source, tmp_path, **options):
-    return web_dataset(str(source), 16, str(tmp_path / "cache"), validation_share=0.0, num_workers=1, **options)
+    return web_dataset(str(source), 16, str(tmp_path / "cache"), validation_share=0.0, **options)
 
 
 def values_of(split) -> dict[str, int]:
@@ -48,7 +48,7 @@ def write_parquet(path, cells: list, captions: list, **columns):
 
 
 def parquet(path, tmp_path, **options):
-    return parquet_images(str(path), 16, str(tmp_path / "cache"), validation_share=0.0, num_workers=1, **options)
+    return parquet_images(str(path), 16, str(tmp_path / "cache"), validation_share=0.0, **options)
 
 
 def folder_of(path, names):
@@ -59,4 +59,4 @@ def folder_of(path, names):
 
 
 def opened_folder(path, tmp_path, **options):
-    return image_folder(str(path), 16, str(tmp_path / "cache"), num_workers=1, **options)
+    return image_folder(str(path), 16, str(tmp_path / "cache"), **options)

@@ -1,10 +1,12 @@
-"""One enumerated round on a target and a drafter given as tables, whose tree may be altered before it is judged."""
+"""One enumerated round: on a target and a drafter given as tables, whose tree may be altered before it is judged, or by
+random laws."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from lantern.acceptance.exact import Exact
 from lantern.laws.enumeration import ScriptedNoise, ScriptedProposals, Scripts, every_outcome, num_children
 from lantern.laws.tables import TableTarget, sequence_law
 from lantern.sampling import Sampling
@@ -55,3 +57,24 @@ def deviation(target: TableTarget, *round_parts, **others) -> float:
     sampling = round_parts[3]
     law = law_of_one_round(target, *round_parts, **others)
     return float((law - sequence_law(target, sampling, [ROOT])).abs().max())
+
+
+def mean_accepted(verification: Verification, seed: int, parents: list[int], ranks: int = 1) -> float:
+    """Expected draft tokens accepted, every draw enumerated; children of a node are drawn without replacement."""
+    generator = torch.Generator().manual_seed(seed)
+    size = len(parents)
+    p, q = (torch.rand(1, size, 4, generator=generator, dtype=torch.float64).pow(2) for _ in range(2))
+    p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
+
+    def run(scripts: Scripts) -> list[int]:
+        batch, everyone = len(scripts), torch.ones(len(scripts), dtype=torch.bool)
+        tokens = torch.zeros(batch, size, dtype=torch.long)
+        for node in range(size):
+            left = q[:, node].repeat(batch, 1)
+            for child in [child for child in range(size) if parents[child] == node]:
+                tokens[:, child] = scripts.choose(left, everyone)
+                left = left.scatter(1, tokens[:, child, None], 0)
+        tree = DraftTree(tokens, torch.tensor(parents).expand(batch, -1), q.expand(batch, -1, -1), width=ranks)
+        return verification(tree, p.expand(batch, -1, -1), Exact(), ScriptedNoise(scripts)).accepted.tolist()
+
+    return sum(accepted * weight for accepted, weight in every_outcome(run))

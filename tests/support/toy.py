@@ -10,8 +10,9 @@ from torch import Tensor
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.eagle import Eagle
-from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
+from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.none import NoDrafter
+from lantern.drafters.parallel import ParallelNetwork
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer, feed_forward_dim
@@ -42,17 +43,22 @@ def tiny_target(
     )
 
 
-def tiny_eagle(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, layers: Sequence[int] = ()) -> Eagle:
+def tiny_eagle(
+    target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, layers: Sequence[int] = (), num_layers: int = 1
+) -> Eagle:
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), layers=layers)
+        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), layers=layers, num_layers=num_layers)
     return Eagle(network.to(target.embed_weight), target, tree, sampling, "tiny-drafter")
 
 
-def decode(target, drafter, sampling: Sampling, batch_size: int, verification=None, rule=None) -> Generation:
-    """The eight prompts' images, under shared noise and the exact rule if nothing else is said."""
+def decode(
+    target, drafter, sampling: Sampling, batch_size: int, verification=None, rule=None,
+    prompts: Sequence[str] = PROMPTS, seeds: Sequence[int] = SEEDS,
+) -> Generation:  # fmt: skip
+    """The prompts' images, under shared noise and the exact rule if nothing else is said."""
     setup = DecodingSetup(target, drafter, verification or SharedNoise(), rule or Exact(), sampling)
-    return generate(setup, PROMPTS, SEEDS, batch_size)
+    return generate(setup, prompts, seeds[: len(prompts)], batch_size)
 
 
 @cache

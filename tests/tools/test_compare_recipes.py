@@ -11,6 +11,7 @@ from support.tiny_weights import write_tiny_weights
 from lantern.errors import LanternError
 from tools import compare_recipes
 from tools.compare_recipes import main, run_folders, run_row, validations
+from tools.miniature import write_captioned_scenes
 
 
 def rows_of(sweep: Path) -> list[dict[str, str]]:
@@ -45,12 +46,14 @@ def test_an_unfinished_run_is_left_out(tmp_path):
 
 @pytest.mark.full
 def test_two_recipes_are_trained_decoded_with_and_compared_and_a_second_start_repeats_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(compare_recipes, "run_command", lambda words: run_script(monkeypatch, *words))
-    write_tiny_weights(tmp_path / "weights")
+    monkeypatch.setattr(compare_recipes, "run_program", lambda line: run_script(monkeypatch, "evaluate.py", *line[2:]))
+    write_tiny_weights(tmp_path / "weights", side=8)
+    write_captioned_scenes(tmp_path / "images", 12, side=8)
     common = [f"paths.weights={tmp_path}/weights", f"paths.cache_dir={tmp_path}/cache", "device=cpu", "dtype=float32"]
     train = [
         "-m", "+sweep=recipe", "recipe=eagle1,race", "seed=0", *common, "logger.wandb=null",
-        "rendered.num_train=8", "rendered.num_validation=2", "batches.splits.validation.num_images=2",
+        "data=imagefolder", f"data.folder={tmp_path}/images", "data.size=64", "data.validation_share=0.3",
+        "batches.splits.validation.num_images=2",
         "batches.batch_size=4", "batches.validation_batch_size=2", "trainer.max_time=null", "trainer.max_steps=3",
         "trainer.val_check_interval=2", "trainer.accelerator=cpu", "distil.validation_depth=2",
         f"hydra.sweep.dir={tmp_path}/sweep",

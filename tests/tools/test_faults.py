@@ -15,22 +15,22 @@ from tools.faults.__main__ import ROWS, is_good
 from tools.faults.kinds import KINDS, Scene, flip_bytes, set_times_ahead, tear_record
 from tools.faults.work import finished_work, made_twice, results
 
-TORN = "checkpoint cut short"
+SAVED = "kill -9 behind a checkpoint"
 
 
 @pytest.mark.full
-def test_faults_of_six_kinds_leave_the_results_of_an_undisturbed_run(tmp_path):
+def test_faults_of_three_kinds_leave_the_results_of_an_undisturbed_run(tmp_path):
     """Catches any of them that changes tokens, weights or figures, or makes finished work again; `make faults` has all
     kinds, on all jobs."""
-    command = [sys.executable, "-m", "tools.faults", str(tmp_path), "--count=6", "--seed=1"]
+    command = [sys.executable, "-m", "tools.faults", str(tmp_path), "--count=3", "--seed=1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     rows = [json.loads(line) for line in (tmp_path / ROWS).read_text().splitlines()]
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert len({row["kind"] for row in rows}) == 6
+    assert len({row["kind"] for row in rows}) == 3
     assert all(row["recovered"] and row["equal"] and row["made_twice"] == [] for row in rows)
     assert all(any(row["statuses"]) for row in rows if not KINDS[row["kind"]].is_survived)
     assert sum(row["finished_before"] for row in rows) > 0
-    assert all(row["finished_before"] for row in rows if row["kind"] == TORN)
+    assert all(row["finished_before"] for row in rows if row["kind"] == SAVED)
 
 
 def record(key: str, number: int, copy: int = 0, **values: object) -> dict:

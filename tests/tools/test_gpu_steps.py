@@ -58,5 +58,5 @@ def test_all_steps_but_those_of_random_weights_run_at_toy_size(tmp_path, common)
         keys = {key for row in outcome.rows for key in row}
         assert set(outcome.columns) <= keys, outcome.name
     exact = outcomes[1].rows
-    assert {row["tree"] for row in exact} >= {"none", "chain5", "static"}
-    assert all(row["equal_images"] == row["images"] == 1 for row in exact)
+    assert {row["tree"] for row in exact if "tree" in row} == {"none", "chain", "static"}
+    assert {row["equal_images"] for row in exact if "tree" in row} == {1.0}

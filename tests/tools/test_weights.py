@@ -1,10 +1,14 @@
 """The command that trains all embedded weights: order, resuming, failure, and the whole chain at toy size."""
 
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from support.commands import run_script, trainings_here
 from support.configs import composed
 
 from lantern.errors import LanternError
@@ -70,12 +74,14 @@ def test_a_share_of_the_schedule_shortens_all_but_critic_and_tokenizer():
 
 
 @pytest.mark.full
-def test_the_chain_trains_a_target_and_drafters_that_belong_together(tmp_path: Path):
+def test_the_chain_trains_a_target_and_drafters_that_belong_together(tmp_path: Path, monkeypatch):
     """Catches a part that reads the shipped weights: a target names the hash of its tokenizer."""
     parts = {
         name: [*PARTS[name], *TOY[name], *SMALL] for name in ("critic", "encoder", "tokenizer", "target", "drafter")
     }
-    folder = weights.run(tmp_path, parts)
+    monkeypatch.setattr(weights, "run_program", lambda words: run_script(monkeypatch, "train.py", *words))
+    with trainings_here(monkeypatch):
+        folder = weights.run(tmp_path, parts, train=())
     target = load_target(folder / "target", folder / "tokenizer", dtype="float32", device="cpu")
     assert all((folder / part / "config.json").is_file() for part in parts)
     codes = [tokens_hash(load_tokenizer(folder / part)) for part in ("encoder", "tokenizer")]
@@ -85,3 +91,25 @@ def test_the_chain_trains_a_target_and_drafters_that_belong_together(tmp_path: P
     types = {(name.split(".")[0], value.dtype) for name, value in kept["tokenizer"].items()}
     assert {("encoder", torch.float32), ("decoder", torch.float16)} <= types  # the encoder makes tokens
     assert target.weights_hash in (folder / "drafter" / "config.json").read_text()
+
+
+CHILD = """
+import signal, sys, time
+def save(*_):
+    time.sleep(0.6)  # longer than subprocess.run would wait
+    sys.exit(7)
+signal.signal(signal.SIGINT, save)
+print("ready", flush=True)
+time.sleep(60)
+"""
+PARENT = "import sys; from tools.weights import run_program; print(run_program([sys.executable, '-c', sys.argv[1]]))"
+
+
+def test_a_stopped_training_saves_before_the_command_that_runs_it_ends():
+    """Catches a Ctrl-C after which the training is killed in the middle of its save."""
+    command = [sys.executable, "-c", PARENT, CHILD]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as running:
+        assert running.stdout.readline() == "ready\n"
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.stdout.read() == "7\n"
+    assert running.returncode == 0

@@ -96,14 +96,14 @@ def test_the_time_of_a_training_leaves_validation_out_and_goes_on_after_resuming
 
 
 def whole_run(monkeypatch, tables_s: float, batches: int = 4) -> tuple[WholeBudget, SimpleNamespace, list[float]]:
-    """A timer of five minutes after tables and a look at two validation batches of 40 and 10 seconds, its trainer and
-    its clock."""
+    """A timer of five minutes after tables and validation batches of 40 and 10 seconds, its trainer and its clock."""
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("lantern.cli.sweep_callback.Points.began", now[0] - 30)  # libraries
     timer, trainer = WholeBudget("00:00:05:00"), SimpleNamespace(world_size=1, num_val_batches=[batches])
     trainer.sanity_checking, trainer.callbacks, trainer.global_step = True, [timer], 0
     trainer.max_steps, trainer.max_epochs = -1, -1
-    now[0] += tables_s
+    now[0] += tables_s - 30
     timer.on_validation_start(trainer, None)
     for number, seconds in enumerate((40, 10)):
         timer.on_validation_batch_start(trainer, None, None, number)

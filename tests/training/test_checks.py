@@ -1,12 +1,11 @@
-"""Settings that no training works with, or that exclude each other, are refused by their names before it begins; and so
-are captions that a target does not read."""
+"""Settings that no training works with are refused by their names before it begins; and so are captions that a target
+does not read."""
 
 import re
 from dataclasses import replace
 
 import pytest
 from omegaconf import OmegaConf
-from support.configs import composed
 from support.recipes import feature_lk
 from support.tiny_tasks import MemorySplits
 from support.tiny_weights import write_tiny_weights
@@ -16,7 +15,7 @@ from lantern.training.data_module import TrainingData
 from lantern.training.drafter.losses import Race
 from lantern.training.optimizers import muon_with_adamw
 from lantern.training.run.budget import WarmupCosine
-from lantern.training.run.checks import check_settings, data_hash
+from lantern.training.run.run_state import data_hash
 from lantern.training.tables import tokens
 from tools.miniature import write_captioned_scenes
 
@@ -32,16 +31,6 @@ from tools.miniature import write_captioned_scenes
 def test_a_part_refuses_what_is_out_of_its_range(name, make):
     with pytest.raises(LanternError, match=f"^{re.escape(name)} is out of range"):
         make()
-
-
-@pytest.mark.parametrize(("given", "said"), [
-    ("task=target features=disk", "task=target reads none; leave them out"),
-    ("task=target model=emu3", r"tokenizer in this program's layout, .* leave model= out"),
-])  # fmt: skip
-def test_settings_that_exclude_each_other_are_named_before_anything_is_built(given, said):
-    """Catches tracebacks about interpolations or of constructors, some of them once all tables are made."""
-    with pytest.raises(LanternError, match=said):
-        check_settings(composed("train", *given.split()))
 
 
 def test_the_hash_of_the_data_is_that_of_its_captions():
@@ -60,7 +49,7 @@ def test_captions_of_other_words_end_a_training_and_its_preparation_before_image
         file.write_text(f"a zebra and {file.stem}")
     monkeypatch.setattr(tokens, "encode", lambda *_: pytest.fail("images are encoded"))
     said = refused(
-        command, "data=imagefolder", f"data.folder={tmp_path}/images", "data.num_workers=1",
+        command, "data=imagefolder", f"data.folder={tmp_path}/images",
         f"paths.weights={tmp_path}/weights", f"paths.cache_dir={tmp_path}/cache", f"paths.runs={tmp_path}/runs",
         "data.validation_share=0.4",
     )  # fmt: skip

@@ -1,7 +1,6 @@
 """The parallel drafter in training: its passes against chains run one by one, and against decoding."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,8 +61,8 @@ def test_levels_start_from_an_eagle_drafters_layer(recipe, target, tmp_path):
 
 
 @pytest.mark.parametrize(("given", "said"), [
-    ({"recipe": feature_lk(depth=2)}, r"drafter=parallel one for each of its 3 levels; .* recipe\.depth=3"),
-    ({"recipe": replace(feature_lk(depth=3), unroll=detached_unroll)}, r"3 passes of EAGLE, drafter=parallel"),
+    ({"recipe": feature_lk(depth=2)}, r"this recipe has 2 passes, .* recipe\.depth=3"),
+    ({"recipe": replace(feature_lk(depth=3), unroll=detached_unroll)}, r"3 passes, of EAGLE or"),
     ({"validation_depth": 4}, r"distil\.validation_depth=4: .* 3 levels; .* distil\.student\.levels=4"),
 ])  # fmt: skip
 def test_what_a_parallel_drafter_cannot_do_is_refused(given, said, target):
@@ -71,13 +70,3 @@ def test_what_a_parallel_drafter_cannot_do_is_refused(given, said, target):
     IndexError at the first validation."""
     with pytest.raises(LanternError, match=said):
         parallel_task(target, **given)
-
-
-def test_levels_that_get_no_gradient_at_first_are_refused_on_several_processes(target):
-    """Catches DDP's error about parameters that were not used, after the tables are made."""
-    task = parallel_task(target, recipe=replace(feature_lk(depth=3), unroll_from=0.5))
-    task._trainer = SimpleNamespace(world_size=1)
-    task.setup("fit")
-    task._trainer.world_size = 2
-    with pytest.raises(LanternError, match=r"recipe\.unroll_from=0\.5 .* 2 processes .* recipe\.unroll_from=0"):
-        task.setup("fit")

@@ -1,4 +1,4 @@
-"""The folder of a run: torn checkpoints, the checkpoint to resume from, and what of an earlier run is renamed."""
+"""The folder of a run: whole checkpoints, the checkpoint to resume from, and what of an earlier run is renamed."""
 
 import errno
 import os
@@ -14,12 +14,12 @@ from support.tiny_tasks import MemorySplits, fit_saving, target_task
 
 from lantern.drafters.export import exported_step
 from lantern.errors import LanternError
-from lantern.identity import write_provenance
 from lantern.models.checkpoints import load_weights
+from lantern.runtime.provenance import write_provenance
 from lantern.training.data_module import TrainingData
-from lantern.training.run.checks import CAPTIONS
 from lantern.training.run.fit import export, fit, write_exported
 from lantern.training.run.run_state import (
+    CAPTIONS,
     BestCheckpoint,
     RunFolder,
     WholeCheckpoints,
@@ -28,9 +28,7 @@ from lantern.training.run.run_state import (
     keep_old_metrics,
     named_checkpoint,
     named_weights,
-    previous_of,
     unfinished_checkpoint,
-    whole_checkpoint,
 )  # fmt: skip
 
 
@@ -41,26 +39,6 @@ def save(path: Path, *steps: int) -> None:
 
 def step_of(path: Path) -> int:
     return torch.load(path, weights_only=True)["step"]
-
-
-def damages(content: bytes) -> list[bytes]:
-    """Cut short anywhere, or with a bit of the weights flipped."""
-    place = content.index(torch.full((1,), 2.0).numpy().tobytes() * 100) + 200
-    flipped = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
-    return [b"", content[:10], content[: len(content) // 2], content[:-1], flipped]
-
-
-@pytest.mark.parametrize("damage", range(5))
-def test_a_torn_checkpoint_is_recognised_and_the_one_before_it_is_used(damage, tmp_path):
-    """Catches a check of the file's end alone, which a flipped bit passes; and a torn file that replaces the whole one
-    before it."""
-    path = tmp_path / "latest.ckpt"
-    save(path, 1, 2)
-    assert (step_of(whole_checkpoint(path)), step_of(previous_of(path))) == (2, 1)
-    path.write_bytes(damages(path.read_bytes())[damage])
-    assert step_of(whole_checkpoint(path)) == 1
-    save(path, 3)
-    assert (step_of(path), step_of(previous_of(path))) == (3, 1)
 
 
 @pytest.mark.parametrize("call", range(6))
@@ -83,11 +61,11 @@ def test_a_save_that_is_cut_short_anywhere_leaves_a_whole_checkpoint(call, tmp_p
             patch.setattr(os, name, counted(getattr(os, name)))
         with suppress(LanternError):
             save(path, 3)
-    assert step_of(whole_checkpoint(path)) == (3 if left[0] >= 0 else 2)
-    assert {file.name for file in tmp_path.iterdir()} <= {"latest.ckpt", "latest.previous.ckpt"}
+    assert step_of(path) == (3 if left[0] >= 0 else 2)
+    assert [file.name for file in tmp_path.iterdir()] == ["latest.ckpt"]
 
 
-def test_ckpt_path_names_the_last_and_the_best_of_the_run_folder(tmp_path, capsys):
+def test_ckpt_path_names_the_last_and_the_best_of_the_run_folder(tmp_path):
     folder = tmp_path / "checkpoints"
     with pytest.raises(LanternError, match=r"ckpt_path=last \(.*latest.ckpt\) is no file; give hydra.run.dir="):
         named_checkpoint("last", tmp_path)
@@ -97,9 +75,6 @@ def test_ckpt_path_names_the_last_and_the_best_of_the_run_folder(tmp_path, capsy
     assert named_checkpoint("best", tmp_path) == folder / "best.ckpt"
     assert named_checkpoint(str(folder / "best.ckpt"), tmp_path / "other") == folder / "best.ckpt"
     assert named_checkpoint(None, tmp_path) is None
-    (folder / "latest.ckpt").write_bytes(b"torn")
-    assert step_of(named_checkpoint("last", tmp_path)) == 1
-    assert "latest.ckpt is torn or missing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["target", CAPTIONS])

@@ -156,5 +156,5 @@ def test_a_training_ends_with_what_limits_its_drafter(seen, advice, target, monk
     found = iter([seen + torch.tensor([0.0, 0.01]), 0.5 + torch.tensor([0.0, 0.01])])
     monkeypatch.setattr(task, "_overlaps", lambda items: next(found))
     told = task.compare_origins(data)
-    assert f"{seen + 0.005:.3f} on training images, 0.505 on held-out ones" in told
+    assert f"{seen + 0.005:.3f}±0.010 on training images, 0.505±0.010 on held-out ones" in told  # 1.96 standard errors
     assert advice in told

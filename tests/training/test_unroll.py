@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
+from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.parallel import ParallelNetwork
 from lantern.training.drafter import unroll as chain_attention
 from lantern.training.drafter.unroll import all_roots, detached_unroll, parallel_passes, unroll
 
@@ -38,6 +39,7 @@ def parallel_chains(network, embeddings: Tensor, features: Tensor, rotation: Ten
 LENGTH, DIM, DEPTH, ROW, FIRST = 23, 8, 4, 4, 3
 NETWORKS = {
     "eagle": (lambda: EagleNetwork(DIM, 2, 16), unroll, eagle_chains),
+    "eagle of three layers": (lambda: EagleNetwork(DIM, 2, 16, num_layers=3), unroll, eagle_chains),
     "parallel": (lambda: ParallelNetwork(DIM, 2, 16, DEPTH, ROW, FIRST), parallel_passes, parallel_chains),
 }
 KEPT = {

@@ -70,5 +70,12 @@ def test_a_drafter_for_windows_trains_and_is_loaded_with_its_reader(target, tmp_
     assert torch.equal(network.stale.fc.weight, task.network.stale.fc.weight)
     assert network.stale.fc.weight.abs().max() > 0
     assert not torch.equal(network.stale.share, torch.full_like(network.stale.share, 0.5))
-    further = drafter_task(target, student=WindowStudent(2, 2), start_from=str(tmp_path / "drafter"))
+    further = drafter_task(target, student=WindowStudent(2, 2, num_layers=3), start_from=str(tmp_path / "drafter"))
     assert torch.equal(further.network.stale.fc.weight, network.stale.fc.weight)
+    fit(further, tmp_path / "further", max_steps=4)
+    further.export(tmp_path / "deeper")
+    deeper = load_network(tmp_path / "deeper", target)
+    assert deeper.num_layers == 3
+    assert all(layer.feed_forward.w2.weight.abs().max() > 0 for layer in deeper.deeper)
+    again = drafter_task(target, student=WindowStudent(2, 2), start_from=str(tmp_path / "deeper"))
+    assert again.network.num_layers == 3  # as many as it has

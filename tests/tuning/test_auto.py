@@ -6,7 +6,7 @@ from support.simulated_machine import Cache, Machine
 from lantern.errors import LanternError
 from lantern.pipeline import DrafterOverrides
 from lantern.runtime import memory
-from lantern.tuning.auto import CHOICE, WINDOWS, AutoTree, SavedChoice, config_of
+from lantern.tuning.auto import CHOICE, WINDOWS, AutoTree, SavedChoice
 
 EAGLE, JACOBI, REFINED = {"tree"}, {"length"}, {"length", "branches"}
 
@@ -136,7 +136,8 @@ def test_a_run_that_is_made_again_takes_the_shape_over(tmp_path):
 
 
 def written(shape: DrafterOverrides) -> dict:
-    return {name: value if isinstance(value, int) else config_of(value) for name, value in shape.settings.items()}
+    settings = shape.settings.items()
+    return {name: value if isinstance(value, int) else (value.name, value.num_nodes) for name, value in settings}
 
 
 def test_a_search_that_found_nothing_is_kept_as_well(tmp_path):

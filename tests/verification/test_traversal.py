@@ -1,9 +1,8 @@
 """Traversal verification: its law by enumeration, its walk against that of one row at a time, and what it gains."""
 
 import pytest
-import torch
 from support.random_trees import assert_same, random_case
-from support.tables import deviation
+from support.tables import deviation, mean_accepted
 from support.traversal import Traversal as SlowTraversal
 
 import lantern
@@ -11,7 +10,6 @@ from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.errors import LanternError
-from lantern.laws.enumeration import ScriptedNoise, every_outcome
 from lantern.laws.tables import TableDrafter, TableTarget
 from lantern.sampling import Sampling
 from lantern.trees.sampled import SampledTree
@@ -58,27 +56,6 @@ def test_it_agrees_with_the_walk_of_one_row_at_a_time(seed, chosen):
     assert found.accepted.unique().numel() > 2
 
 
-def mean_accepted(verification, seed: int, parents: list[int], ranks: int) -> float:
-    """Expected draft tokens accepted, every draw enumerated; children of a node are drawn without replacement."""
-    generator = torch.Generator().manual_seed(seed)
-    size = len(parents)
-    p, q = (torch.rand(1, size, 4, generator=generator, dtype=torch.float64).pow(2) for _ in range(2))
-    p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
-
-    def run(scripts):
-        batch, everyone = len(scripts), torch.ones(len(scripts), dtype=torch.bool)
-        tokens = torch.zeros(batch, size, dtype=torch.long)
-        for node in range(size):
-            left = q[:, node].repeat(batch, 1)
-            for child in [child for child in range(size) if parents[child] == node]:
-                tokens[:, child] = scripts.choose(left, everyone)
-                left = left.scatter(1, tokens[:, child, None], 0)
-        tree = DraftTree(tokens, torch.tensor(parents).expand(batch, -1), q.expand(batch, -1, -1), width=ranks)
-        return verification(tree, p.expand(batch, -1, -1), Exact(), ScriptedNoise(scripts)).accepted.tolist()
-
-    return sum(accepted * weight for accepted, weight in every_outcome(run))
-
-
 def test_it_accepts_more_than_judging_siblings_from_the_root():
     """The paper's claim: longer than ratio on a tree."""
     tree = [-1, 0, 0, 1, 2]
@@ -90,7 +67,7 @@ def test_it_accepts_more_than_judging_siblings_from_the_root():
 def test_on_a_chain_it_accepts_what_block_verification_does():
     """Catches a traversal that is not block verification's generalisation."""
     line = [-1, 0, 1, 2]
-    assert mean_accepted(Traversal(), 0, line, 1) == pytest.approx(mean_accepted(Block(), 0, line, 1), abs=1e-12)
+    assert mean_accepted(Traversal(), 0, line) == pytest.approx(mean_accepted(Block(), 0, line), abs=1e-12)
 
 
 def test_rules_with_a_committed_law_are_committed_exactly_and_others_refused():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from lantern.evaluation.contender import BATCHES
+from lantern.evaluation.sides import BATCHES
 from lantern.runtime.home import CHECKOUT
 from tools.miniature import PIXELS_PER_TOKEN, write_captioned_scenes, write_tiny_weights
 
@@ -166,11 +166,9 @@ def marked_processes(folder: Path) -> list[int]:
     return [int(path.name) for path in Path("/proc").glob("[0-9]*") if f"{MARK}={folder}" in _words(path / "environ")]
 
 
-def children(process: int, forked: bool) -> list[int]:
-    """The processes that a process has started; forked: only those that run the same command."""
-    folder = Path(f"/proc/{process}")
-    found = [Path(f"/proc/{child}") for child in " ".join(_words(folder / f"task/{process}/children")).split()]
-    return [int(path.name) for path in found if not forked or _words(path / "cmdline") == _words(folder / "cmdline")]
+def children(process: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(child) for child in " ".join(_words(Path(f"/proc/{process}/task/{process}/children"))).split()]
 
 
 def _words(path: Path) -> list[str]:

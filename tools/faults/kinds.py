@@ -52,14 +52,7 @@ def kill_one(scene: Scene) -> None:
 
 def kill_rank(scene: Scene) -> None:
     """kill -9 of a process that torchrun has started."""
-    send(signal.SIGKILL, _choose_child(scene, forked=False))
-
-
-def kill_helper(scene: Scene) -> None:
-    """kill -9 of a process that a command has forked to make a part of a table."""
-    chosen = _choose_child(scene, forked=True)
-    scene.running.wait(scene.dice.uniform(0, 0.05))
-    send(signal.SIGKILL, chosen)
+    send(signal.SIGKILL, _choose_child(scene))
 
 
 def kill_all(scene: Scene) -> None:
@@ -81,9 +74,9 @@ def _choose(scene: Scene, processes: Sequence[int]) -> list[int]:
     return [scene.dice.choice(processes)] if processes else []
 
 
-def _choose_child(scene: Scene, forked: bool) -> list[int]:
+def _choose_child(scene: Scene) -> list[int]:
     """A child of the commands, as soon as there is one; none if the job ends before."""
-    while not (found := [child for process in scene.running.alive for child in children(process, forked)]):
+    while not (found := [child for process in scene.running.alive for child in children(process)]):
         if scene.running.wait(POLL_S):
             return []
     return _choose(scene, found)
@@ -154,12 +147,6 @@ def tear_record(scene: Scene) -> None:
         path.write_bytes(b"".join([*lines[:-1], lines[-1][: scene.dice.randrange(1, len(lines[-1]) - 1)]]))
 
 
-def tear_checkpoint(scene: Scene) -> None:
-    """Cuts the last checkpoint short."""
-    for path in scene.folder.rglob(CHECKPOINT):
-        os.truncate(path, scene.dice.randrange(path.stat().st_size))
-
-
 def flip_bytes(scene: Scene) -> None:
     """Flips a few bytes of a table."""
     if paths := [path for path in table_files(scene.folder) if path.stat().st_size]:
@@ -178,14 +165,13 @@ def set_times_ahead(scene: Scene) -> None:
 
 
 KINDS: dict[str, Kind] = {  # the first ones, one of a sort each, are those of the tests
+    "record line cut short": Kind(("sweep", "shards"), kill_all, tear_record),
+    "kill -9 behind a checkpoint": Kind(("train", "ranks"), kill_saved, is_from_start=True),
+    "cache shard with flipped bytes": Kind(("train", "extraction"), kill_all, flip_bytes),
+    "disk full": Kind(EVERY, fill_disk, needs_mounts=True, is_on_small_disk=True),
     "kill -9 of a rank": Kind(("ranks",), kill_rank),
     "SIGSTOP, then SIGCONT": Kind(EVERY, pause, is_survived=True),
-    "disk full": Kind(EVERY, fill_disk, needs_mounts=True, is_on_small_disk=True),
-    "record line cut short": Kind(("sweep", "shards"), kill_all, tear_record),
-    "checkpoint cut short": Kind(("train", "ranks"), kill_saved, tear_checkpoint, is_from_start=True),
-    "cache shard with flipped bytes": Kind(("extraction", "train"), kill_all, flip_bytes),
     "kill -9 of the parent": Kind(EVERY, kill_one),
-    "kill -9 of a data worker": Kind(("extraction", "train"), kill_helper, is_from_start=True, is_survived=True),
     "SIGTERM": Kind(EVERY, terminate),
     "Ctrl-C twice": Kind(EVERY, interrupt_twice),
     "folder made read-only": Kind(EVERY, forbid_writing, needs_mounts=True),

@@ -15,12 +15,11 @@ from lantern.evaluation.records import RECORDS, timings_before
 from lantern.evaluation.rows import SUMMARY, Row, encode, read_rows, read_summary
 from lantern.identity import digest
 from lantern.models.checkpoints import weights_file, weights_hash
-from lantern.runtime.files import is_intact_zip
 
 TIMED = re.compile(  # keys of rows that differ from run to run
     r".*_(ms|s)|(end_to_end_)?speedup.*|overhead|other_cores|ar_over_floor|retimed|warnings|revision|threads"
 )
-TASK, CHECKPOINTS = "drafter", ("latest", "latest.previous")
+TASK = "drafter"
 Work = Mapping[str, frozenset[str]]  # the versions of each finished piece
 
 
@@ -89,9 +88,8 @@ def _steps(folder: Path) -> Iterator[tuple[str, str]]:
 
 def saved_steps(folder: Path) -> int:
     """The steps that the last whole checkpoint below a folder has."""
-    paths = [path for name in CHECKPOINTS for path in folder.rglob(f"checkpoints/{name}.ckpt")]
-    intact = next(filter(is_intact_zip, paths), None)
-    return torch.load(intact, weights_only=True)["global_step"] if intact else 0
+    saved = next(folder.rglob("checkpoints/latest.ckpt"), None)
+    return torch.load(saved, weights_only=True)["global_step"] if saved else 0
 
 
 def results(folder: Path) -> Row:

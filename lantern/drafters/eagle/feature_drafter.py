@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lantern.drafters.eagle.kv_state import FeatureTarget, LayeredTarget, PairPass
-from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
+from lantern.drafters.eagle.network import PairNetwork
 from lantern.drafters.eagle.pairs import Pairs
 from lantern.engine.cache import DRAFTER_PASS, PrefillView, TreeView, additive
 from lantern.engine.graphs import Outputs
@@ -24,7 +24,7 @@ class FeatureDrafter:
     num_nodes: int
 
     def __init__(
-        self, network: EagleNetwork | ParallelNetwork, encode_pairs: Callable[..., Tensor], target: FeatureTarget,
+        self, network: PairNetwork, encode_pairs: Callable[..., Tensor], target: FeatureTarget,
         tree: TreePolicy | TreeLabel, sampling: Sampling, weights_hash: str, max_pairs: int, ahead: int,
     ) -> None:  # fmt: skip
         """encode_pairs: called like FusedEagle; max_pairs: most pairs that a round commits; ahead: tokens that a draft
@@ -45,7 +45,10 @@ class FeatureDrafter:
             target.hand_out(self.network.reads.layers)
         slots, dim = target.prefix_len + target.num_tokens + self._max_pairs + self._ahead, self.network.fc.out_features
         kept = like.new_empty(0, dtype=cache_dtype(like))
-        self.cache = target.drafter_caches.allocate(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
+        layers = self.network.num_layers
+        self.cache = target.drafter_caches.allocate(
+            layers, batch_size, target.guidance, slots, heads, dim // heads, kept
+        )
         self.pairs = Pairs(target.empty_tokens(batch_size, self._max_pairs), target.guidance, like, dim)
         for tree in self._trees:
             tree.allocate(batch_size, target.grid, like.device)

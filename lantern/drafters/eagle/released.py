@@ -90,6 +90,8 @@ def to_released(
             f"LANTERN's code has no drafters for targets of {num_tokens} tokens behind a prefix of {prefix_len}, only "
             "for LlamaGen's class models at 384 pixels and its text models at 256 and 512; give format=ours"
         )
+    if (count := config.get("num_layers", 1)) > 1:
+        raise LanternError(f"this drafter has {count} layers, LANTERN's code reads one; give format=ours")
     heads = dict(zip(HEADS, state["attention.wqkv.weight"].chunk(3), strict=True))
     theirs = {theirs: state[ours] for theirs, ours in OUR_NAMES.items() if ours in state} | heads
     return theirs | {"embed_tokens.weight": embed_weight}, {

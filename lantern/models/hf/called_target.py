@@ -1,21 +1,40 @@
 """The target of a call of transformers' generate: a loaded model's own body, prefixes as ids, and what may be drawn."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import JanusForConditionalGeneration
 
+from lantern.errors import LanternError
 from lantern.models.hf.code_colors import CodeColors
 from lantern.models.hf.families import janus_vocabulary
-from lantern.models.hf.generate_calls import Layout, NotCoveredError
 from lantern.models.hf.prompt_format import Prefix, PromptIds, fixed
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 from lantern.types import DraftTree, Forward
 
-CLOSE = 0.1  # of logits' deviation: largest distance from the model's own, in bfloat16 several times what is found
+CLOSE = {2: 0.1, 4: 0.01, 8: 0.01}  # by bytes of a logit, of logits' deviation: largest distance from the model's own
 ATTENTIONS = ("eager", "sdpa")  # that read a mask of any form
+
+
+class NotCoveredError(LanternError):
+    """A call that the model's own generate carries out."""
+
+
+class Layout(NamedTuple):
+    """What is drawn: num_tokens codes, in rows of the grid, between ids that are certain."""
+
+    codes: Tensor  # [V] ids
+    num_tokens: int
+    grid: tuple[int, int]
+    row_end: int | None = None  # the id behind every row but the last
+    line: Tensor = torch.empty(0)  # [T] all ids behind the prompt, whichever where codes are drawn
+    places: Tensor = torch.empty(0)  # [L] of the codes in it
+    allowed: Tensor | None = None  # [K, V] bool: sets of codes; None: all may be drawn everywhere
+    sets: Tensor | None = None  # [L] the set of each place
+    positions: Tensor | None = None  # [L, 3] rotary, of the codes
+    ends: Tensor | None = None  # [E] places in `codes` of those that end an image early; None: there are none
 
 
 class GivenPrefixes(PromptIds):
@@ -39,9 +58,8 @@ class CalledTarget(HuggingFaceTarget):
         images = CodeColors(vocabulary.embed, layout.grid)
         super().__init__(body, vocabulary, GivenPrefixes(length), images, layout.grid, 1.0, weights_hash)
         self.num_tokens, device = layout.num_tokens, vocabulary.embed.device
-        self.positions, self.allowed, self.sets = (
-            None if part is None else part.to(device) for part in (layout.positions, layout.allowed, layout.sets)
-        )
+        tensors = (None if part is None else part.to(device) for part in layout[-4:])
+        self.allowed, self.sets, self.positions, self.ends = tensors
         self.take(length)
 
     def prefill(self, prompts: Sequence[Any], rows: Tensor) -> Forward:
@@ -58,33 +76,36 @@ class CalledTarget(HuggingFaceTarget):
             return logits
         return logits.masked_fill(~self.allowed[self.sets[places.clamp(max=self.num_tokens - 1)]], -torch.inf)
 
-    @torch.inference_mode()
-    def check(self, own: Tensor, prefix: Prefix) -> None:
-        """own [V]: the logits of the codes by the model's own forward. NotCoveredError if it does something else."""
+    @torch.no_grad()
+    def check(self, model: Any, codes: Tensor, prefix: Prefix) -> None:
+        """NotCoveredError if the model's own forward gives other logits to codes, which are these ids [V]."""
+        own = model(input_ids=torch.tensor([prefix.conditional], device=model.device)).logits[0, -1]
+        own = own[codes.to(own.device)]
         target = self.configured(1.0)
         target.allocate(1, 1)
         prompts: Sequence[Any] = [prefix]
         made = HuggingFaceTarget.prefill(target, prompts, torch.zeros(1, dtype=torch.long, device=own.device))
+        close = CLOSE[own.element_size()]  # several times what is found
         found, own = (logits.float() - logits.float().mean() for logits in (made.logits[0, 0], own))
-        if not (found - own).norm() <= CLOSE * found.norm():  # nan is not close
+        if not (found - own).norm() <= close * found.norm():  # nan is not close
             raise NotCoveredError(f"the forward of {type(self.transformer).__name__}'s model changes logits of codes")
 
 
 def _parts(model: Any, layout: Layout) -> tuple[Any, ImageVocabulary]:
     """The body and what it reads and predicts for each code."""
-    if isinstance(model, JanusForConditionalGeneration):
-        return model.model.language_model, janus_vocabulary(model)
-    body, head = model.get_decoder(), model.get_output_embeddings()
-    if any(kind != "full_attention" for kind in getattr(body.config, "layer_types", None) or ()):
-        raise NotCoveredError(f"layers of {type(body).__name__} see parts of the sequence")
+    is_janus = isinstance(model, JanusForConditionalGeneration)
+    body = model.model.language_model if is_janus else model.get_decoder()
+    head = model.model.generation_head.vision_head if is_janus else model.get_output_embeddings()
+    kinds = {*(getattr(body.config, "layer_types", None) or ())} - {"full_attention"}
+    if kinds or type(head) is not nn.Linear:
+        raise NotCoveredError(f"it has {kinds or type(head)} where full attention and a plain head are needed")
+    if is_janus:
+        return body, janus_vocabulary(model)
     embedding, ids = body.get_input_embeddings(), layout.codes.to(head.weight.device)
-    first, last = int(ids[0]), int(ids[-1]) + 1
-    if last - first == len(ids):  # a view: no second copy of the weights
-        weights, bias = head.weight[first:last], None if head.bias is None else head.bias[first:last]
-    else:
-        weights, bias = head.weight[ids], None if head.bias is None else head.bias[ids]
+    is_range = int(ids[-1]) - int(ids[0]) + 1 == len(ids)
+    at = slice(int(ids[0]), int(ids[-1]) + 1) if is_range else ids  # a view: no second copy of the weights
+    weights, bias = head.weight[at], None if head.bias is None else head.bias[at]
     with torch.no_grad():
-        is_plain = type(embedding) is nn.Embedding and last - first == len(ids)
-        embed = embedding.weight[first:last] if is_plain else embedding(ids)  # Gemma's are scaled
+        embed = embedding.weight[at] if type(embedding) is nn.Embedding else embedding(ids)  # Gemma's are scaled
         row_end = None if layout.row_end is None else embedding(ids.new_tensor(layout.row_end))
     return body, ImageVocabulary(embed.detach(), weights.detach(), bias, row_end=row_end)

@@ -10,8 +10,8 @@ CODEBOOK = "quantize.embedding.weight"  # its name in the files of IBQ tokenizer
 
 
 class CodeColors(nn.Module):
-    """Each code a colour, by the three directions in which the
-    codebook varies most, so that near codes look alike. The last h x w tokens of an image are shown."""
+    """Each code a colour, by the three directions in which the codebook varies most, so that near codes look alike. The
+    last h x w tokens of an image are shown."""
 
     def __init__(self, codebook: Tensor, grid: tuple[int, int], pixels: int = 8) -> None:
         super().__init__()

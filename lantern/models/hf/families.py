@@ -20,6 +20,7 @@ from lantern.errors import LanternError, explaining
 from lantern.models.chameleon import ChameleonVQGAN
 from lantern.models.hf.code_colors import CodeColors
 from lantern.models.hf.diffusion_images import DiffusionImages
+from lantern.models.hf.layers import weight_of
 from lantern.models.hf.pretrained import IMAGE_INPUTS, load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, chat_template, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
@@ -105,7 +106,7 @@ def janus_vocabulary(whole: JanusForConditionalGeneration) -> ImageVocabulary:
     with torch.no_grad():
         embed = model.generation_aligner(model.generation_embeddings.weight)
     hidden = nn.Sequential(head.proj_out, head.activation_fn)
-    return ImageVocabulary(embed, head.vision_head.weight.detach(), head.vision_head.bias.detach(), hidden)
+    return ImageVocabulary(embed, weight_of(head.vision_head).detach(), head.vision_head.bias.detach(), hidden)
 
 
 def load_liquid(
@@ -121,7 +122,7 @@ def load_liquid(
     ids = torch.arange(first_code, first_code + len(tokenizer.codebook), device=model.device)
     with torch.no_grad():
         embed = model.model.embed_tokens(ids)  # the module, not its weight: Gemma scales its embeddings
-    vocabulary = ImageVocabulary(embed, model.lm_head.weight[first_code : first_code + len(ids)].clone())
+    vocabulary = ImageVocabulary(embed, weight_of(model.lm_head)[first_code : first_code + len(ids)].clone())
     return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, grid, cfg_scale, made_of)
 
 

@@ -1,7 +1,8 @@
-"""A call of transformers' generate, read as it is given: the ids before an image, guidance, sampling, and what its
-logits processors leave to be drawn at each place. NotCoveredError says in a few words what cannot be drafted."""
+"""A call of transformers' generate, read as it is given: the ids before an image, guidance, sampling, and constraints.
+NotCoveredError says in a few words what cannot be drafted."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import partial
 from math import isqrt
 from typing import Any, NamedTuple
@@ -13,7 +14,8 @@ from transformers import GenerationConfig
 from transformers.generation import logits_process as known
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
-from lantern.errors import LanternError
+from lantern.errors import explaining
+from lantern.models.hf.called_target import Layout, NotCoveredError
 from lantern.models.hf.prompt_format import Prefix
 from lantern.models.token_grid import grid_positions
 
@@ -30,38 +32,7 @@ ARGUMENTS = {  # of a forward, that decoding reads or has its own of
     "image_grid_thw", "images_per_sample", "image_sizes",
 }  # fmt: skip
 MASKED = -1e30  # a score below it is masked
-
-
-class NotCoveredError(LanternError):
-    """A call that the model's own generate carries out."""
-
-
-class Layout(NamedTuple):
-    """What is drawn: num_tokens codes, in rows of the grid, between ids that are certain."""
-
-    codes: Tensor  # [V] ids
-    num_tokens: int
-    grid: tuple[int, int]
-    row_end: int | None = None  # the id behind every row but the last
-    before: tuple[int, ...] = ()  # ids behind the prompt
-    after: tuple[int, ...] = ()
-    allowed: Tensor | None = None  # [K, V] bool: sets of codes; None: all may be drawn everywhere
-    sets: Tensor | None = None  # [L] the set of each place
-    positions: Tensor | None = None  # [L, 3] rotary, of the codes
-
-    def equals(self, other: "Layout") -> bool:
-        pairs = zip(self, other, strict=True)
-        return all(torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a == b for a, b in pairs)
-
-    def sequence(self, tokens: Tensor) -> Tensor:
-        """tokens [B, L] -> all ids behind the prompt."""
-        ids, width = self.codes.to(tokens.device)[tokens], self.grid[1]
-        if self.row_end is not None:
-            end = ids.new_full((len(ids), 1), self.row_end)
-            rows = [part for row in ids.split(width, 1) for part in (row, end)]
-            ids = torch.cat(rows[:-1], 1)
-        before, after = (ids.new_tensor(certain).expand(len(ids), -1) for certain in (self.before, self.after))
-        return torch.cat([before, ids, after], 1)
+ASKED = 16  # places at which masks are asked with other codes before them
 
 
 class ImageCall(NamedTuple):
@@ -70,7 +41,7 @@ class ImageCall(NamedTuple):
 
     prefixes: list[Prefix]
     layout: Layout
-    sampling: dict[str, float]
+    sampling: dict[str, Any]
     finish: Callable[[Tensor], Tensor]
     in_dict: bool
 
@@ -83,8 +54,6 @@ def read_janus(
     """Of JanusForConditionalGeneration, whose generate is its own for images."""
     if generation_mode != "image":
         raise NotCoveredError(f"generation_mode={generation_mode} makes no image")
-    if logits_processor:
-        raise NotCoveredError("Janus applies logits processors of one's own before its guidance")
     config, kwargs = model._prepare_generation_config(generation_config, **given)
     inputs, _, kwargs = model._prepare_model_inputs(inputs, config.bos_token_id, kwargs)
     _check_prompt(config, inputs, kwargs)
@@ -93,23 +62,24 @@ def read_janus(
         raise NotCoveredError(f"Janus asks for an attention mask and guidance above 1, not guidance_scale={scale}")
     model._prepare_special_tokens(config, True, device=inputs.device)
     sampling, masks, _ = _read_processors(config, model._get_logits_processor(config, inputs.shape[1]))
-    if masks:
-        raise NotCoveredError(f"Janus applies {type(masks[0]).__name__} before its guidance")
+    if before := [*(logits_processor or []), *masks]:
+        raise NotCoveredError(f"Janus applies {type(before[0]).__name__} before its guidance")
     ids, mask = (part.repeat_interleave(config.num_return_sequences or 1, 0) for part in (inputs, attention_mask))
     is_kept = (ids == config.bos_token_id) | (ids == config.generation_kwargs["boi_token_id"])
     nothing = ids.masked_fill(~is_kept, config.pad_token_id)
     count, codes = model.model.vision_model.config.num_image_tokens, model.config.vq_config.num_embeddings
     prefixes = [Prefix(*pair) for pair in zip(unpadded(ids, mask), unpadded(nothing, mask), strict=True)]
-    layout = Layout(torch.arange(codes), count, _square(count))
+    layout = Layout(torch.arange(codes), count, square(count))
     finish, in_dict = partial(Tensor.to, dtype=ids.dtype, device=ids.device, copy=True), config.return_dict_in_generate
     return ImageCall(prefixes, layout, sampling | {"cfg_scale": float(scale)}, finish, bool(in_dict))
 
 
 def read_call(
     model: Any, ids: Tensor, logits_processor: Sequence, stopping_criteria: Sequence, config: Any,
-    kwargs: dict[str, Any],
+    kwargs: dict[str, Any], looking: set[object],
 ) -> ImageCall:  # fmt: skip
-    """The arguments, such as ids [B, P], are those that generate gives to its decoding loop."""
+    """The arguments, such as ids [B, P], are those that generate gives to its decoding loop, but for `looking`: kinds
+    of processors that have been found to look at codes, which grow."""
     _check_prompt(config, ids, kwargs)
     if others := {type(one) for one in stopping_criteria} - {MaxLengthCriteria, EosTokenCriteria}:
         raise NotCoveredError(f"{others.pop().__name__} may stop it anywhere")
@@ -117,17 +87,22 @@ def read_call(
     ends = [] if config._eos_token_tensor is None else config._eos_token_tensor.tolist()
     grids, count = kwargs.get("image_grid_thw"), config.max_length - ids.shape[1]
     vocabulary = len(model.get_output_embeddings().weight)
-    plan = Plan(masks, ids, vocabulary, ends, makes_images=grids is not None)
-    layout = plan.layout(count) if masks or grids is None else Layout(torch.arange(vocabulary), count, _square(count))
+    with explaining("a logits processor cannot be copied", "what it keeps would change", NotCoveredError):
+        masks = deepcopy(masks, {id(part): part for part in model.modules()})
+    plan = Plan(masks, ids, vocabulary, ends, looking)
+    free = Layout(torch.arange(vocabulary), count, square(count), None, torch.zeros(count), torch.arange(count))
+    free = free._replace(ends=torch.tensor(ends) if ends else None)
+    layout = plan.layout(count, makes_images=grids is not None) if masks or grids is None else free
     if grids is not None:
         layout = _with_positions(model, layout, ids, grids, kwargs.get("images_per_sample"))
-    own, before = unpadded(ids, kwargs.get("attention_mask")), list(layout.before)
+    own, before = unpadded(ids, kwargs.get("attention_mask")), layout.line[: int(layout.places[0])].tolist()
     nothing = own if guidance is None else _unconditional(guidance, ids)
 
     def finish(tokens: Tensor) -> Tensor:
-        drawn = layout.sequence(tokens.to(ids.device)).to(ids.dtype)
+        drawn = layout.line.to(ids).repeat(len(tokens), 1)
+        drawn[:, layout.places] = layout.codes.to(ids)[tokens.to(ids.device)]
         made = _ended(drawn, ends, 0 if config._pad_token_tensor is None else int(config._pad_token_tensor))
-        plan.check(torch.cat([ids, drawn], 1), made.shape[1])
+        plan.check(torch.cat([ids, drawn], 1), range(made.shape[1]))
         return torch.cat([ids, made], 1)
 
     prefixes = [Prefix([*line, *before], [*other, *before]) for line, other in zip(own, nothing, strict=True)]
@@ -135,44 +110,51 @@ def read_call(
 
 
 class Plan:
-    """What masks leave at each place behind ids [B, P]. It is found by asking them with codes made up, and, for
-    processors that may also look at the codes, checked with those that were drawn."""
+    """What masks leave at each place behind ids [B, P]. It is found by asking them with codes made up. Processors that
+    may also look at the codes are checked with others at some places, and with those that were drawn."""
 
-    def __init__(self, masks: Sequence, ids: Tensor, vocabulary: int, ends: Sequence[int], makes_images: bool) -> None:
-        self.masks, self.ids, self.ends, self.makes_images = masks, ids, set(ends), makes_images
+    def __init__(self, masks: Sequence, ids: Tensor, vocabulary: int, ends: Sequence[int], looking: set) -> None:
+        self.masks, self.ids, self.ends, self.looking = masks, ids, set(ends), looking
+        rules = [getattr(one, "_prefix_allowed_tokens_fn", one) for one in masks]
+        self.kinds = {getattr(rule, "__code__", type(rule)) for rule in rules} - {*BY_PLACE}
         scores = torch.randn(2, vocabulary, generator=torch.Generator().manual_seed(0)).to(ids.device)
         self.scores = scores[:, None].expand(-1, len(ids), -1)  # two: a mask that depends on scores is none
         self.sets: list[Tensor] = []  # [V] bool
-        self.numbers: dict[bytes, int] = {}  # of these sets, by their values
         self.at: list[int] = []  # the set of each place
 
-    def layout(self, count: int) -> Layout:
-        """Of `count` places, or up to a certain end."""
+    def layout(self, count: int, makes_images: bool) -> Layout:
+        """Of `count` places, or up to a certain end. Codes made up are no ends: behind one masks may be others."""
         length, line = self.ids.shape[1], pad(self.ids, (0, count))
+        other, found = line.clone(), dict[bytes, int]()
+        self.check(line, [])
         for place in range(count):
             allowed = self._allowed(line[:, : length + place])
             if (allowed != allowed[:1]).any():
                 raise NotCoveredError("the images of the batch have different constraints")
-            self.at.append(self._number(allowed[0]))
+            self.at.append(found.setdefault(allowed[0].cpu().numpy().tobytes(), len(found)))
+            self.sets += [allowed[0].clone()] * (len(found) - len(self.sets))
             left = self.sets[self.at[-1]].nonzero()[:, 0]
-            if 2 * len(left) > allowed.shape[1] and not self.makes_images:
+            if 2 * len(left) > allowed.shape[1] and not makes_images:
                 raise NotCoveredError(f"it may draw {len(left)} of {allowed.shape[1]} ids, more than half")
-            line[:, length + place] = left[place % len(left)]
             if len(left) == 1 and int(left) in self.ends:
                 break
+            codes = left[~torch.isin(left, left.new_tensor([*self.ends]))] if len(left) > len(self.ends) else left
+            number = place % len(codes)
+            line[:, length + place], other[:, length + place] = codes[number], codes[-1 - number]
+        self.check(other, range(0, len(self.at), 1 + len(self.at) // ASKED))
         return self._laid_out()
 
-    def check(self, line: Tensor, made: int) -> None:
-        """Raises NotCoveredError if behind these ids [B, P + L] other codes may be drawn; made: places that count."""
-        if all(type(one) in BY_PLACE for one in self.masks):
-            return
-        start, running = self.ids.shape[1], torch.ones(len(line), dtype=torch.bool, device=line.device)
-        for place, number in enumerate(self.at[:made]):
-            same = (self._allowed(line[:, : start + place]) == self.sets[number]).all(1)
-            if (running & ~same).any():
-                raise NotCoveredError("a logits processor masks codes by the codes before them")
-            for end in self.ends:
-                running &= line[:, start + place] != end
+    def check(self, line: Tensor, places: Sequence[int]) -> None:
+        """NotCoveredError if others may be drawn at these places behind ids [B, P + L], or were in a call before."""
+        start = self.ids.shape[1]
+        is_behind = behind_ends(line[:, start:], [*self.ends])
+        for place in places if self.kinds else []:
+            same = (self._allowed(line[:, : start + place]) == self.sets[self.at[place]]).all(1)
+            if not (same | is_behind[:, place]).all():
+                self.looking |= self.kinds
+                break
+        if self.kinds & self.looking:
+            raise NotCoveredError("a logits processor masks codes by the codes before them")
 
     def _allowed(self, line: Tensor) -> Tensor:
         """[B, V] the ids that may follow line [B, T]."""
@@ -189,33 +171,25 @@ class Plan:
             raise NotCoveredError("a logits processor masks by scores")
         return kept[0]
 
-    def _number(self, allowed: Tensor) -> int:
-        """Of this set [V]."""
-        number = self.numbers.setdefault(allowed.cpu().numpy().tobytes(), len(self.sets))
-        if number == len(self.sets):
-            self.sets.append(allowed.clone())
-        return number
-
     def _laid_out(self) -> Layout:
-        sizes = [int(allowed.sum()) for allowed in self.sets]
-        ids = [int(allowed.int().argmax()) for allowed in self.sets]  # of a set of one
-        is_drawn = [sizes[number] > 1 for number in self.at]
-        if True not in is_drawn:
+        sets, at = torch.stack(self.sets).cpu(), torch.tensor(self.at)  # [K, V], [T]
+        ids, is_free = sets.int().argmax(1), sets.sum(1) > 1  # an id is certain where there is one
+        drawn = is_free[at].nonzero()[:, 0]  # places
+        if not (count := len(drawn)):
             raise NotCoveredError("its constraints leave nothing to draw")
-        first, last = is_drawn.index(True), len(is_drawn) - is_drawn[::-1].index(True)
-        drawn = [number for number in self.at if sizes[number] > 1]
-        ends = [place for place in range(first, last) if not is_drawn[place]]
-        width = ends[0] - first if ends else len(drawn)
-        row_ends = {ids[self.at[place]] for place in ends}
-        if ends != [*range(first + width, last, width + 1)] or len(row_ends) > 1:
+        first, last = int(drawn[0]), int(drawn[-1]) + 1
+        inner = at[first:last]
+        row_ends = ids[inner[~is_free[inner]]].unique().tolist()
+        width = int((drawn.diff() > 1).int().argmax()) + 1 if row_ends else count
+        places = torch.arange(count)
+        if not torch.equal(drawn, first + places + places // width) or len(row_ends) > 1:
             raise NotCoveredError("its constraints lay out no rows of codes")
-        union = torch.stack([self.sets[number] for number in set(drawn)]).any(0)
-        codes, varies = union.nonzero()[:, 0], len(set(drawn)) > 1
-        grid = (-(-len(drawn) // width), width) if ends else _square(len(drawn))
-        before, after = (tuple(ids[number] for number in self.at[part]) for part in (slice(first), slice(last, None)))
-        allowed = torch.stack([allowed[codes] for allowed in self.sets]) if varies else None
-        sets = codes.new_tensor(drawn) if varies else None
-        return Layout(codes, len(drawn), grid, next(iter(row_ends), None), before, after, allowed, sets)
+        codes = sets[is_free].any(0).nonzero()[:, 0]
+        grid = (-(-count // width), width) if row_ends else square(count)
+        where = (sets[:, codes], at[drawn]) if len(at[drawn].unique()) > 1 else (None, None)
+        ends = torch.isin(codes, codes.new_tensor([*self.ends])).nonzero()[:, 0]
+        laid_out = Layout(codes, count, grid, row_ends[0] if row_ends else None, ids[at], drawn, *where)
+        return laid_out._replace(ends=ends if len(ends) else None)
 
 
 def unpadded(ids: Tensor, mask: Tensor | None) -> list[list[int]]:
@@ -281,19 +255,24 @@ def _with_positions(model: Any, layout: Layout, ids: Tensor, grids: Tensor, coun
         raise NotCoveredError("its prompt has images")
     sizes = [(height, width) for _, height, width in each[0].tolist()]
     places = grid_positions(*sizes[::-1], (1, 1))  # the last: of the end behind the image
-    if layout.row_end is not None or layout.before or len(places) < layout.num_tokens:
+    if layout.row_end is not None or layout.places[0] or len(places) < layout.num_tokens:
         raise NotCoveredError(f"{len(places)} ids are an image, {layout.num_tokens} are asked for")
     return layout._replace(grid=sizes[0], positions=places)
 
 
 def _ended(drawn: Tensor, ends: Sequence[int], filler: int) -> Tensor:
     """Drawn ids [B, L] -> with filler behind the first end of each line, up to the last of these ends."""
-    is_end = torch.isin(drawn, drawn.new_tensor(ends))
-    behind = is_end.cumsum(1) - is_end.long() > 0
+    behind = behind_ends(drawn, ends)
     return drawn.masked_fill(behind, filler)[:, : int((~behind).sum(1).max())]
 
 
-def _square(count: int) -> tuple[int, int]:
+def behind_ends(drawn: Tensor, ends: Sequence[int]) -> Tensor:
+    """Drawn ids [B, L] -> [B, L] which lie behind an end."""
+    is_end = torch.isin(drawn, drawn.new_tensor(ends))
+    return is_end.cumsum(1) - is_end.long() > 0
+
+
+def square(count: int) -> tuple[int, int]:
     """The grid of an image whose rows are unknown: a square, or one row."""
     side = isqrt(count)
     return (side, side) if side * side == count else (1, count)

@@ -1,8 +1,6 @@
-"""Changes to the layers of a transformers body: weights rounded to int8, projections of one input fused into one
-product, products of a few rows turned, attention of query heads that share key heads, and the inputs of chosen layers
-kept."""
+"""Changes to the layers of a transformers body: projections of one input fused into one product, products of a few rows
+turned, attention of query heads that share key heads, and the inputs of chosen layers kept."""
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,39 +14,10 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 from transformers.modeling_utils import PreTrainedModel
 
-IN_LAYER = re.compile(r"\blayers\.\d+\.")  # names of modules
+from lantern.errors import LanternError
+
 FEW = 2, 3  # rows of a product that MKL is slow at
 FUSED = {"self_attn": ("q_proj", "k_proj", "v_proj"), "mlp": ("gate_proj", "up_proj")}
-
-
-class Int8Linear(nn.Module):
-    """A linear layer with weights of 8 bits and a scale for each output, as torchao's Int8WeightOnlyConfig rounds them.
-    A product converts them first: half the memory of bfloat16, in more time unless it is compiled."""
-
-    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> None:
-        """weight [O, I] of int8, scale [O], bias [O]."""
-        super().__init__()
-        self.weight, self.scale = nn.Parameter(weight, False), nn.Parameter(scale, False)
-        self.bias = None if bias is None else nn.Parameter(bias, False)
-
-    @classmethod
-    def rounded(cls, layer: nn.Linear) -> "Int8Linear":
-        """The layer with its weights w as round(w / scale), where scale is max |w| / 127.5 of an output."""
-        weight = layer.weight.detach().float()
-        scale = (weight.abs().amax(1) / 127.5).clamp(min=torch.finfo(torch.float32).eps)
-        codes = (weight * (1 / scale)[:, None]).round().clamp(-128, 127).to(torch.int8)
-        return cls(codes, scale.to(layer.weight.dtype), None if layer.bias is None else layer.bias.detach())
-
-    def forward(self, x: Tensor) -> Tensor:  # [..., I] -> [..., O]
-        made = F.linear(x, self.weight.to(x.dtype)) * self.scale
-        return made if self.bias is None else made + self.bias
-
-
-def round_layers(model: nn.Module) -> None:
-    """Rounds, in place, the linear layers of a model's decoder layers; embeddings, norms and heads stay as they are."""
-    linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear) and IN_LAYER.search(name)]
-    for name in linear:
-        model.set_submodule(name, Int8Linear.rounded(model.get_submodule(name)))
 
 
 class FewRowsLinear(nn.Linear):
@@ -87,20 +56,17 @@ def fuse_projections(layers: Sequence[nn.Module]) -> None:
 
 
 def _fits(projection: nn.Module | None) -> bool:
-    is_free = isinstance(projection, nn.Linear | Int8Linear) and projection.bias is None
+    is_free = isinstance(projection, nn.Linear) and projection.bias is None
     return is_free and not getattr(projection, "is_shared", False)
 
 
 class _Fused(nn.Module):
-    def __init__(self, projections: Sequence[nn.Linear | Int8Linear]) -> None:
+    def __init__(self, projections: Sequence[nn.Linear]) -> None:
         super().__init__()
         weight = torch.cat([projection.weight.detach() for projection in projections])
         self.sizes = [len(projection.weight) for projection in projections]
-        if isinstance(projections[0], Int8Linear):
-            self.whole: nn.Module = Int8Linear(weight, torch.cat([projection.scale for projection in projections]))
-        else:
-            self.whole = nn.Linear(*weight.shape[::-1], bias=False, device="meta")  # without weights of its own
-            self.whole.weight = nn.Parameter(weight, False)
+        self.whole = nn.Linear(*weight.shape[::-1], bias=False, device="meta")  # without weights of its own
+        self.whole.weight = nn.Parameter(weight, False)
         self._read: Tensor | None = None
 
     def part(self, index: int, x: Tensor) -> Tensor:
@@ -166,3 +132,10 @@ def kept_inputs(body: nn.ModuleList, layers: Sequence[int]) -> Iterator[dict[int
 
 def _keep(inputs: dict[int, Tensor], index: int, layer: nn.Module, given: tuple[Tensor, ...]) -> None:
     inputs[index] = given[0]
+
+
+def weight_of(part: nn.Linear | nn.Embedding) -> Tensor:
+    """Of a head or an embedding, if it is all that the part computes with."""
+    if type(part) not in (nn.Linear, nn.Embedding):
+        raise LanternError(f"codes are read or predicted by {type(part)}; merge adapters, and quantise layers alone")
+    return part.weight

@@ -15,11 +15,10 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from lantern.errors import CheckpointError, explaining
-from lantern.identity import INT8, sampled_hash
+from lantern.identity import sampled_hash
 from lantern.models.checkpoints import CONFIG_FILE, check_finite, check_fit, differences, note_expected, read_weights
-from lantern.models.hf.layers import round_layers
 from lantern.models.hub import MODEL_FILES, find_folder, is_complete
-from lantern.runtime.hardware import resolve_device, resolve_dtype, split_int8
+from lantern.runtime.hardware import resolve_device, resolve_dtype
 
 IMAGE_INPUTS = {  # by model_type, prefixes of what reads images, which drawing one does without
     "janus": ("lm_head.", "model.vision_model.", "model.aligner."),
@@ -60,30 +59,26 @@ def load_pretrained(
     family: type[PreTrainedModel] | type[AutoModelForCausalLM], checkpoint: str | Path | Pretrained, dtype: str,
     device: str, *, config_class: type[PreTrainedConfig] | None = None, ignored: Sequence[str] = (),
     per_head: str | None = None, setting: str = "model.checkpoint", parts: tuple[str, str] = ("", ""),
-    read_text: Callable[[Path], PreTrainedTokenizerBase] | None = None, files: Sequence[str] = MODEL_FILES,
+    read_text: Callable[[Path], PreTrainedTokenizerBase] | None = None,
 ) -> Pretrained:  # fmt: skip
     """A model of the sizes in its own config.json, all that is read on the meta device. config_class: by default the
     family's; ignored: prefixes of names that may be absent or in excess; per_head: a pattern of names whose weights
     [H, D] the checkpoint may hold once for several heads; parts: the folders of the model and of its text tokenizer
     within the checkpoint's, where they lie apart; read_text: reads that tokenizer from its folder, where transformers
-    does not; files: patterns of what the Hub is asked for. dtype int8, or int8:float32: weights of the decoder layers
-    in int8, all else in the other dtype."""
+    does not."""
     if isinstance(checkpoint, Pretrained):
         if not isinstance(checkpoint.model, _class_of(family, checkpoint.model.config)):
             raise CheckpointError(f"{type(checkpoint.model).__name__} is no {family.__name__}; give its own name=…")
         return checkpoint._replace(weights_hash=model_hash(checkpoint.model, tuple(ignored)))
     torch_device = resolve_device(device)
-    is_int8, rest = split_int8(dtype)
-    torch_dtype = resolve_dtype(rest, torch_device)
-    folder, words = _find_parts(checkpoint, setting, parts, files, torch_device.type == "meta")
+    torch_dtype = resolve_dtype(dtype, torch_device)
+    folder, words = _find_parts(checkpoint, setting, parts, torch_device.type == "meta")
     config = _read_config(config_class or getattr(family, "config_class", None) or AutoConfig, folder, setting)
     family = _class_of(family, config)
     if torch_device.type == "meta":
         with torch.device("meta"):
             model = family(config).to(torch_dtype)
         note_expected(model, checkpoint, ignored=tuple(ignored))
-        if is_int8:
-            round_layers(model)
         return Pretrained(model, None, "")
     model, report = _read(family, config, folder, torch_dtype)
     if per_head:
@@ -91,17 +86,13 @@ def load_pretrained(
     _check(report, folder, setting, tuple(ignored))
     check_finite(dict(model.named_parameters()), folder)
     text, made_of = (read_text or load_text_tokenizer)(words), model_hash(model, tuple(ignored))
-    if is_int8:  # before it moves: a GPU need not hold it whole
-        round_layers(model)
-        made_of += INT8
     return Pretrained(model.to(torch_device).eval().requires_grad_(False), text, made_of)
 
 
-def _find_parts(
-    source: str | Path, setting: str, parts: tuple[str, str], files: Sequence[str], describes: bool
-) -> tuple[Path, Path]:
+def _find_parts(source: str | Path, setting: str, parts: tuple[str, str], describes: bool) -> tuple[Path, Path]:
     """The folders of these names within a model's; where the first is not there, the model's own is both. describes:
     config.json is enough."""
+    files: Sequence[str] = MODEL_FILES
     if describes:
         files = [f"{parts[0]}/{CONFIG_FILE}".lstrip("/")]
     elif parts[0]:

@@ -3,7 +3,7 @@ an image slice of its vocabulary, and structural tokens that are not drafted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self, runtime_checkable
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from lantern.engine.cache import TARGET_PASS, PrefillView, TreeView, additive
 from lantern.engine.cached_target import CachedTarget, ImageTokenizer
 from lantern.errors import LanternError
-from lantern.models.hf.layers import fuse_projections, kept_inputs, share_keys
+from lantern.identity import sampled_hash
+from lantern.models.hf.layers import fuse_projections, kept_inputs, share_keys, weight_of
 from lantern.models.hf.prompt_format import PromptIds
 from lantern.models.hf.structure import StructuredTree, host_paths, with_row_ends
 from lantern.models.llamagen.fused import KVView, precise, rotary_table
@@ -36,8 +37,8 @@ class ImageVocabulary:
     @classmethod
     def of_ids(cls, body: nn.Module, head: nn.Linear, first: int, count: int, row_end: int | None = None) -> Self:
         """For codes that are the ids first … first + count - 1 of a body's words; row_end: the id of that token."""
-        codes, embed = slice(first, first + count), body.embed_tokens.weight
-        return cls(embed[codes], head.weight[codes].clone(), row_end=None if row_end is None else embed[row_end])
+        codes, embed = slice(first, first + count), weight_of(body.embed_tokens)
+        return cls(embed[codes], weight_of(head)[codes].clone(), row_end=None if row_end is None else embed[row_end])
 
 
 class TransformersCache:
@@ -57,15 +58,6 @@ class NoCache:
         return key, value
 
 
-@runtime_checkable
-class PrefixReader(Protocol):
-    """A body that treats words and image tokens differently. Behind the prefix there are image tokens alone."""
-
-    def read_prefix(self, ids: Tensor) -> Tensor: ...  # [B R, P] -> [B R, P, D]
-
-    def told_of(self, ids: Tensor, length: int) -> dict[str, Tensor]: ...  # arguments of a pass that the prefix begins
-
-
 class HuggingFaceTarget(CachedTarget):
     """Implements lantern.types.Target. Each guidance row has its own line in the cache, since prefixes differ.
 
@@ -77,16 +69,19 @@ class HuggingFaceTarget(CachedTarget):
 
     def __init__(
         self, body: nn.Module, vocabulary: ImageVocabulary, prompts: PromptIds, tokenizer: ImageTokenizer,
-        grid: tuple[int, int], cfg_scale: float, weights_hash: str = "",
+        grid: tuple[int, int], cfg_scale: float, weights_hash: str | None = None,
         preview: tuple[int, int] | None = None,
     ) -> None:  # fmt: skip
-        """grid: rows and columns of the image; preview: of a smaller grid of it that is drawn first. The body's rotary
-        positions are then those of grid_positions."""
+        """grid: rows and columns of the image; weights_hash: None for that of the weights in memory; preview: of a
+        smaller grid that is drawn first. The body's rotary positions are then those of grid_positions."""
         if lacks := [part for part in ("config", "layers", "norm", "get_input_embeddings") if not hasattr(body, part)]:
             raise LanternError(
                 f"{type(body).__name__} has no {', '.join(lacks)}: HuggingFaceTarget takes decoder stacks such as "
                 "LlamaModel, as its docstring says; write a lantern.types.Target of your own for other bodies"
             )
+        if weights_hash is None:
+            parts = {**dict(body.named_parameters()), **dict(vocabulary.hidden.named_parameters())}
+            weights_hash = sampled_hash(parts | {"codes": vocabulary.embed, "head": vocabulary.head})
         super().__init__(tokenizer, cfg_scale, weights_hash, vocabulary.embed.device)
         self.transformer, self.vocabulary = body.eval().requires_grad_(False), vocabulary
         share_keys(body)
@@ -161,7 +156,7 @@ class HuggingFaceTarget(CachedTarget):
         for row in rows.tolist():
             self._counts[row] = 0
         mask = additive(mask, self.cache.store.dtype)
-        hidden = self._run(self._embedded(ids), positions, mask, view, self.cache.layers, ids)
+        hidden = self._run(self._embedded(ids), positions, mask, view, self.cache.layers)
         features = rearrange(hidden, "(b r) p f -> b r p f", r=self.guidance)
         return Forward(self._logits(features[:, :, -1:]), features)
 
@@ -181,7 +176,7 @@ class HuggingFaceTarget(CachedTarget):
         if self.positions is not None:
             behind = self.prefix_len - pads[:, None, None] + self.positions[: image.shape[1]]
             places = torch.cat([places[:, : self.prefix_len, None].expand(-1, -1, 3), behind], dim=1)
-        hidden = self._run(x, places, additive(mask, x.dtype), NoCache(), layers, ids)
+        hidden = self._run(x, places, additive(mask, x.dtype), NoCache(), layers)
         kept = torch.cat([torch.arange(self.prefix_len, device=last.device), self.prefix_len + last])
         return rearrange(hidden[:, kept], "(b r) t f -> b r t f", r=self.guidance)
 
@@ -195,8 +190,7 @@ class HuggingFaceTarget(CachedTarget):
         positions = self._places(path.depths.repeat_interleave(repeats, 0))
         x, attends = (part.repeat_interleave(repeats, 0) for part in (x, path.attends))
         slots = range(x.shape[1])
-        given = x, positions, attends
-        (hidden,) = TARGET_PASS(self.passes, cache, slots, self._pass, *given, settings=cache.layers)
+        (hidden,) = TARGET_PASS(self.passes, cache, slots, self._pass, x, positions, attends, settings=cache.layers)
         hidden = rearrange(hidden, "(b r) m f -> b r m f", r=repeats)
         index = path.last[:, None, :, None].expand(-1, repeats, -1, hidden.shape[-1])
         features = hidden.gather(2, index) if extra else hidden
@@ -249,17 +243,12 @@ class HuggingFaceTarget(CachedTarget):
         """attends [B R, M, M]."""
         return (self._run(x, positions, view.mask(attends), view, self.cache.layers),)
 
-    def _run(
-        self, x: Tensor, positions: Tensor, mask: Tensor, view: KVView, layers: Sequence[int], ids: Tensor | None = None
-    ) -> Tensor:
-        """x [B R, T, D], positions [B R, T] or [B R, T, 3], mask [B R, 1, T, S] additive -> features [B R, T, F].
-        ids [B R, P]: of the prefix, where x begins with it."""
-        reads = ids is not None and isinstance(self.transformer, PrefixReader)
-        told = self.transformer.told_of(ids, x.shape[1]) if reads else {}
+    def _run(self, x: Tensor, positions: Tensor, mask: Tensor, view: KVView, layers: Sequence[int]) -> Tensor:
+        """x [B R, T, D], positions [B R, T] or [B R, T, 3], mask [B R, 1, T, S] additive -> features [B R, T, F]."""
         positions = positions.movedim(2, 0) if positions.dim() == 3 else positions
         with kept_inputs(self.transformer.layers, layers) as inputs:
             cache = {"past_key_values": TransformersCache(view), "use_cache": True}
-            made = self.transformer(inputs_embeds=x, position_ids=positions, attention_mask=mask, **cache, **told)
+            made = self.transformer(inputs_embeds=x, position_ids=positions, attention_mask=mask, **cache)
         return with_layers(made.last_hidden_state, inputs, layers)
 
     def _read_example(self, caption: str) -> tuple[list[object], list[object]]:
@@ -273,8 +262,7 @@ class HuggingFaceTarget(CachedTarget):
         return ids, torch.tensor([length - len(ids) for ids in prefixes], device=device)
 
     def _embedded(self, ids: Tensor) -> Tensor:  # [B R, P] -> [B R, P, D]
-        body = self.transformer
-        return body.read_prefix(ids) if isinstance(body, PrefixReader) else body.get_input_embeddings()(ids)
+        return self.transformer.get_input_embeddings()(ids)
 
     def _lines(self, rows: Tensor) -> Tensor:
         """[B] -> [B R] their lines in the cache."""

@@ -4,13 +4,13 @@ of transformer.py, which training uses and the tests compare with; the residual 
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern.models.llamagen.transformer import Attention, FeedForward, Transformer, with_layers
+from lantern.models.llamagen.transformer import Transformer, with_layers
 
 MAX_TRANSPOSED_TOKENS, MIN_TRANSPOSED_BATCH = 2, 5  # most tokens and fewest batch rows for key @ query
 PACKED_ROWS = 16  # the batch size that oneDNN packs for; any other works, too
@@ -63,15 +63,16 @@ class Norm:
 
 
 class FusedLayer:
-    """A decoder layer; norm: None without a norm before attention (EAGLE's)."""
+    """A decoder layer: a Block, or what has its parts. Its attention_norm is None without a norm there (EAGLE's)."""
 
-    def __init__(self, attention: Attention, norm: nn.RMSNorm | None, ffn_norm: nn.RMSNorm, mlp: FeedForward) -> None:
+    def __init__(self, layer: Any) -> None:
+        attention, mlp = layer.attention, layer.feed_forward
         self.num_heads = attention.num_heads
         self.dtype = attention.wqkv.weight.dtype
         self.qkv, self.out, self.down = (linear(part.weight) for part in (attention.wqkv, attention.wo, mlp.w2))
         self.gate_up = linear(mlp.gate_up())
-        self.norm = Norm(norm) if norm is not None else lambda x: x.to(self.dtype)
-        self.ffn_norm = Norm(ffn_norm)
+        self.norm = Norm(layer.attention_norm) if layer.attention_norm is not None else lambda x: x.to(self.dtype)
+        self.ffn_norm = Norm(layer.ffn_norm)
         self.head_norm = attention.head_norm
         self.attend = explicit_attention if attention.wo.weight.device.type == "cpu" else flash_attention
 
@@ -95,8 +96,7 @@ class FusedTransformer:
     """The body of a Transformer: embeddings in, features after the final norm out; see Transformer.body."""
 
     def __init__(self, transformer: Transformer) -> None:
-        parts = ((b.attention, b.attention_norm, b.ffn_norm, b.feed_forward) for b in transformer.layers)
-        self.layers = [FusedLayer(*of_block) for of_block in parts]
+        self.layers = [FusedLayer(block) for block in transformer.layers]
         self.norm = Norm(transformer.norm)
 
     def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, view: KVView, layers: Sequence[int] = ()) -> Tensor:

@@ -15,7 +15,6 @@ from lantern.runtime.files import bytes_of, is_file
 
 log = logging.getLogger(__name__)
 MOST_PICTURES, MOST_PROMPTS = 120, 12  # about 6 kB each at 128 pixels
-MOST_BROKEN = 20  # prompts with broken pictures that are tried beside those shown
 SIDE, QUALITY = 384, 90  # the run folder has the full images
 Key = tuple[str, int]  # a prompt and its copy number
 
@@ -65,7 +64,7 @@ def read_pictures(
     outside `home` (the folder that is reported), or of another size than the setting's other pictures."""
     read: dict[Key, dict[str, Image.Image]] = {}
     broken: list[Exception] = []
-    for key in shared[: most + MOST_BROKEN]:
+    for key in shared:
         try:
             pictures = {setting: _picture(records[key]["file"], home) for setting, records in found.items()}
             first = next(iter(read.values()), pictures)

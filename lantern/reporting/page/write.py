@@ -1,24 +1,19 @@
 """report.html: the page of a sweep or a run, one file that needs no network. It holds JSON, which its scripts draw."""
 
 import html
-import logging
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from lantern.evaluation.rows import Row, encode, is_baseline, read_summary, setting_id
-from lantern.identity import PROVENANCE
 from lantern.metrics.profile import Profile
 from lantern.reporting.page.pictures import same_prompt_pictures
 from lantern.reporting.ranking import Budget, Choice, is_proven_faster
 from lantern.reporting.table import columns_of, is_setting, label_rows, marks, shared_settings
-from lantern.runtime.files import bytes_of, read_object, replace_text
-from lantern.runtime.home import config_dir, leaves, program_of
+from lantern.runtime.files import replace_text
+from lantern.runtime.overrides import leaves
+from lantern.runtime.provenance import read_provenance
 
-log = logging.getLogger(__name__)
 PAGE_FOLDER = Path(__file__).parent
 PLAIN_NOISE = ("shared_noise", "gaussian_shared", "none")  # use plain decoding's noise; none: decoders with own loop
 SCRIPTS = ("core", "table", "pareto", "compare", "charts", "profile", "tree", "protocol")
@@ -47,29 +42,25 @@ def write_page(
 def page_content(
     home: Path, title: str, rows: Sequence[Row], points: Sequence[Path], profiles: Mapping[str, Profile]
 ) -> dict[str, object]:
-    labels, settings, known = label_rows(rows), [setting_id(row) for row in rows], commands(points)
-    listed = [
-        {
+    labels, settings, commands_of = label_rows(rows), [setting_id(row) for row in rows], commands(points)
+    versions = ", ".join(dict.fromkeys(f"Lantern {row['version']}" for row in rows if row.get("version")))
+    listed = []
+    for label, row, setting in zip(labels, rows, settings, strict=True):
+        known, verdict = marks(row), row.get("within_budget")
+        budget = [f"within budget: {verdict}"] if verdict and known["law"] == "lossy" else []
+        listed.append({
             "label": label, "values": row, "baseline": is_baseline(row), "profile": profiles.get(setting),
-            "marks": _marks(row), "command": known.get(setting),
-            "noise": _noise(row),
-        }
-        for label, row, setting in zip(labels, rows, settings, strict=True)
-    ]  # fmt: skip
+            "marks": "" if is_baseline(row) else ", ".join([known["law"], known["drafter"], *budget]),
+            "command": commands_of.get(setting), "noise": _noise(row),
+        })  # fmt: skip
     return {
         "title": title,
-        "note": f"{shared_settings(rows)} {_version(rows)}",
+        "note": f"{shared_settings(rows)} {versions}." if versions else shared_settings(rows),
         "rows": listed,
         "columns": [asdict(figure) for figure in columns_of(rows)],
         "protocol": protocol(points, rows, labels),
         **same_prompt_pictures(home, points, settings),
     }
-
-
-def _version(rows: Sequence[Row]) -> str:
-    """Which Lantern has measured the rows."""
-    versions = dict.fromkeys(str(row["version"]) for row in rows if row.get("version"))
-    return f"Lantern {', '.join(versions)}." if versions else ""
 
 
 def _noise(row: Row) -> str | None:
@@ -80,47 +71,20 @@ def _noise(row: Row) -> str | None:
     return "none" if row.get("temperature") == 0 else f"seed {row.get('seed')}"
 
 
-def _marks(row: Row) -> str:
-    """A setting's marks in a line; none for plain decoding."""
-    known, verdict = marks(row), row.get("within_budget")
-    budget = [f"within budget: {verdict}"] if verdict and known["law"] == "lossy" else []
-    return "" if is_baseline(row) else ", ".join([known["law"], known["drafter"], *budget])
-
-
 def commands(points: Sequence[Path]) -> dict[str, str]:
-    """A command by setting id, of the points whose overrides are recorded; where several points hold a setting, as all
-    points of a sweep hold plain decoding, the last one's."""
-    found: dict[str, str] = {}
-    for point in points:
-        command = command_of(point)
-        found |= {setting_id(row): command for row in read_summary(point) if command}
-    return found
+    """A command by setting id; where several points hold a setting, as all points of a sweep hold plain decoding, the
+    last one's."""
+    told = ((point, read_provenance(point).get("command")) for point in points)
+    return {setting_id(row): command for point, command in told if command for row in read_summary(point)}
 
 
-def command_of(folder: Path) -> str | None:
-    """`python evaluate.py …`, or the command of a wheel, as a shell reads it, for one run; None where Hydra recorded
-    nothing or, with a warning, something else."""
-    overrides, record = (folder / ".hydra" / name for name in ("overrides.yaml", "hydra.yaml"))
-    try:
-        texts = [bytes_of(path, folder).decode() for path in (record, overrides)]
-        mode, runtime = (OmegaConf.select(OmegaConf.create(texts[0]), f"hydra.{key}") for key in ("mode", "runtime"))
-        single = ["hydra.mode=RUN"] if mode == "MULTIRUN" else []  # a point alone, where a preset sweeps
-        given = OmegaConf.to_container(OmegaConf.create(texts[1]), resolve=False)  # ${…} is the run's to resolve
-        return shlex.join([*program_of("evaluate.py")[1], *config_dir(runtime), *map(str, given), *single])
-    except FileNotFoundError:
-        return None
-    except Exception as error:  # of yaml, of OmegaConf, and of keys that are missing
-        log.warning("%s is damaged: its command is not shown (%s)", record.parent, type(error).__name__)
-        return None
-
-
-HIDDEN = ("config.hydra", "config.paths", "config.sweep")  # paths on the disk of the run
+HIDDEN = ("command", "config.hydra", "config.paths", "config.sweep")  # paths on the disk of the run
 
 
 def protocol(points: Sequence[Path], rows: Sequence[Row], labels: Sequence[str]) -> dict[str, object]:
     """{"runs", "settings"}: of the points' provenance, and of all in the rows besides numbers, each
     {"shared": [[key, value]], "differing": {"keys", "lines": [[name, value …]]}}."""
-    runs = {point.name: _flat(read_object(point / PROVENANCE)) for point in points}
+    runs = {point.name: _flat(read_provenance(point)) for point in points}
     settings = {}
     for label, row in zip(labels, rows, strict=True):
         shown = [key for key in row if is_setting(key) or isinstance(row[key], str | bool | Mapping | list)]

@@ -3,6 +3,7 @@ decoding runs the drafter. Validation measures what decoding will accept under r
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from math import hypot
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from torch.utils.data import default_collate
 from lantern.drafters.eagle.feature_drafter import layered, require_layers
 from lantern.drafters.eagle.network import AddedLayers
 from lantern.drafters.loading import DESCRIPTION
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_least
 from lantern.models.checkpoints import save_weights
 from lantern.models.token_grid import has_latents
 from lantern.noise import image_seed
@@ -58,13 +59,7 @@ class DrafterTask(pl.LightningModule):
             raise LanternError(
                 "drafters are trained for codes, this model has latents; drafter=latent_jacobi is untrained"
             )
-        if validation_depth < 1:
-            raise LanternError(f"distil.validation_depth={validation_depth} is out of range; give 1 at least")
-        if max(recipe.depth, validation_depth) >= target.num_tokens:
-            raise LanternError(
-                f"recipe.depth={recipe.depth}, distil.validation_depth={validation_depth}: an image has "
-                f"{target.num_tokens} tokens; give fewer passes than that"
-            )
+        check_least("distil", 1, validation_depth=validation_depth)
         self.target, self.sampling, self.recipe = target, sampling, recipe
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
         self.validation_depth, self.seed = validation_depth, seed
@@ -78,14 +73,6 @@ class DrafterTask(pl.LightningModule):
         layers = recipe.layers(layered(target).num_layers) if recipe.layers else ()
         reads = layers, recipe.adds_layers
         self.network = self._load(start_from, *reads) if start_from else self.student.build(target, *reads)
-
-    def setup(self, stage: str) -> None:
-        if self.recipe.unroll_from and self.student.levels is not None and self.trainer.world_size > 1:
-            raise LanternError(
-                f"recipe.unroll_from={self.recipe.unroll_from} leaves levels of drafter=parallel without a gradient at "
-                f"first, for which {self.trainer.world_size} processes would wait; give recipe.unroll_from=0, or "
-                "trainer.devices=1"
-            )
 
     @cached_property
     def _head_backward(self):
@@ -122,23 +109,32 @@ class DrafterTask(pl.LightningModule):
         laws = self._laws(pairs, self._fresh_seeds(len(batch["tokens"])))
         if recipe.feature_noise:
             pairs = pairs._replace(previous=pairs.previous + recipe.feature_noise * self._noise(pairs.previous))
-        depth = self._depth()
-        at = self.target.prefix_len - 1 + torch.arange(laws.features.shape[1] - depth + 1)  # the chains' roots
+        losses, alphas, features = self._lessons(batch, pairs, laws)
+        loss = recipe.objective(losses, alphas)
+        if recipe.feature_weight:
+            regression = torch.stack([F.smooth_l1_loss(own.float(), taught.float()) for own, taught in features]).mean()
+            loss = loss + recipe.feature_weight * regression
+            self.log("train/feature_loss", regression)
+        self.log("train/loss", loss, prog_bar=True)
+        return loss
+
+    def _lessons(
+        self, batch: dict, pairs: DrafterPairs, laws: GuidedLaws
+    ) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+        """-> losses and overlaps [depth, B, S]; of each pass the drafter's features and the target's, of the first at
+        all image positions, of later ones at chain sites."""
+        depth, first = self._depth(), self.target.prefix_len - 1
+        at = first + torch.arange(laws.features.shape[1] - depth + 1)  # the chains' roots
         passes = list(self._run(self._training_passes, pairs, [at] * (depth - 1)))
         drafted: list[Tensor] = []
         for d, outputs in enumerate([passes[0][:, at], *passes[1:]]):
             rows = self._guide(outputs)
             tokens = pairs.embeddings[:: self.target.guidance, at + d]
             drafted.append(self.network.correct(tokens, drafted[-1], rows) if d else rows)
-        losses, alphas = site_losses(torch.stack(drafted), laws, recipe.loss)
-        loss = recipe.objective(losses, alphas)
-        if recipe.feature_weight:
-            regression = self._regression(pairs, passes, at)
-            loss = loss + recipe.feature_weight * regression
-            self.log("train/feature_loss", regression)
-        self.log("train/loss", loss, prog_bar=True)
+        losses, alphas = site_losses(torch.stack(drafted), laws, self.recipe.loss)
         self.log("train/overlap", alphas.mean())
-        return loss
+        later = [(outputs, pairs.features[:, at + d]) for d, outputs in enumerate(passes[1:], start=1)]
+        return losses, alphas, [(passes[0][:, first:], pairs.features[:, first:]), *later]
 
     def _depth(self) -> int:
         """Passes of this step: one before recipe.unroll_from, because a second one doubles the time."""
@@ -169,13 +165,6 @@ class DrafterTask(pl.LightningModule):
         for ahead, fc in enumerate(self.network.entrances):  # predicts `ahead` positions further on
             start_linear(self, fc, inputs[:, first : inputs.shape[1] - ahead], pairs.features[:, first + ahead :])
 
-    def _regression(self, pairs: DrafterPairs, passes: list[Tensor], at: Tensor) -> Tensor:
-        """SmoothL1 of the features, mean over passes: the first at all image positions, later ones at chain sites."""
-        first = self.target.prefix_len - 1
-        found = [(passes[0][:, first:], pairs.features[:, first:])]
-        found += [(outputs, pairs.features[:, at + d]) for d, outputs in enumerate(passes[1:], start=1)]
-        return torch.stack([F.smooth_l1_loss(own.float(), taught.float()) for own, taught in found]).mean()
-
     def validation_step(self, batch: dict, batch_idx: int) -> None:
         size = len(batch["tokens"])
         certainty, alphas, agreements = self.compare(batch, batch["noise_seed"])
@@ -203,11 +192,12 @@ class DrafterTask(pl.LightningModule):
         forcing, and which of the two, images or the drafter, limits it."""
         seen, unseen = (self._overlaps(items) for items in batches.seen_and_unseen(COMPARED))
         gap = float(seen.mean() - unseen.mean())
-        error = float((seen.var() / len(seen) + unseen.var() / len(unseen)).sqrt())  # nan for a single image
+        errors = [float(found.std()) / len(found) ** 0.5 for found in (seen, unseen)]  # nan for a single image
         advice = "it knows its training images better: feed it more images"
-        if not gap > max(2 * error, LEAST_GAP):
+        if not gap > max(2 * hypot(*errors), LEAST_GAP):
             advice = "it does as well on images it has not seen: train it longer, or give it more layers"
-        return f"overlap {seen.mean():.3f} on training images, {unseen.mean():.3f} on held-out ones; {advice}"
+        means = [f"{x.mean():.3f}±{1.96 * error:.3f}" for x, error in zip((seen, unseen), errors, strict=True)]
+        return f"overlap {means[0]} on training images, {means[1]} on held-out ones; {advice}"
 
     @torch.no_grad()
     def _overlaps(self, items: Sequence[dict]) -> Tensor:
@@ -219,8 +209,7 @@ class DrafterTask(pl.LightningModule):
             pairs = self._pairs({k: v.to(device) if isinstance(v, Tensor) else v for k, v in batch.items()})
             laws = self._laws(pairs, torch.zeros(1, dtype=torch.long, device=device))
             drafted = self._guide_image(next(self._passes(pairs, 1)))
-            p = laws.p(slice(0, 1), torch.arange(drafted.shape[1], device=device))
-            found.append(overlap(p, laws.q(drafted)).mean())
+            found.append(overlap(laws.p(slice(0, 1), laws.positions), laws.q(drafted)).mean())
         return torch.stack(found)
 
     def _log_all(self, length: str, name: str, accepted: Tensor, size: int) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_least
 from lantern.training.drafter.losses import Objective, SiteLoss
 from lantern.training.drafter.unroll import Unroll
 
@@ -36,12 +36,7 @@ class Recipe:
     adds_layers: bool = False  # true: layers are added to the target's features; false: they replace them
 
     def __post_init__(self) -> None:
-        if self.depth < 1:
-            raise LanternError(f"recipe.depth={self.depth} is out of range; give 1 at least")
-        for name in ("feature_weight", "feature_noise"):
-            if getattr(self, name) < 0:
-                raise LanternError(f"recipe.{name}={getattr(self, name)} is out of range; give 0 at least")
+        check_least("recipe", 1, depth=self.depth)
+        check_least("recipe", 0, feature_weight=self.feature_weight, feature_noise=self.feature_noise)
         if not 0 <= self.unroll_from <= 1:
             raise LanternError(f"recipe.unroll_from={self.unroll_from} is out of range; give a share from 0 to 1")
-        if self.adds_layers and self.layers is None:
-            raise LanternError("recipe.adds_layers=true adds the target's layers that recipe.layers names; give them")

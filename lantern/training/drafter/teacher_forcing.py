@@ -73,6 +73,10 @@ class GuidedLaws:
     seeds: Tensor  # [B] of the images' noise
     head_backward: Callable[[Tensor], Tensor]
 
+    @property
+    def positions(self) -> Tensor:  # [L - 1]
+        return torch.arange(self.features.shape[1], device=self.features.device)
+
     def p(self, images: slice, positions: Tensor) -> Tensor:
         return self.sampling.law(self.target.head(self.features[images][:, positions]))
 
@@ -91,7 +95,7 @@ class GuidedLaws:
     def compare(self, drafted: Sequence[Tensor], images: slice) -> tuple[Tensor, Tensor, Tensor]:
         """drafted: outputs [B, L - 1, D] of each pass -> largest p per position [b, L - 1]; overlap of p and q, and
         whether their picks under the images' noise agree, each [depth, b, L - 1]."""
-        positions = torch.arange(self.features.shape[1], device=self.features.device)
+        positions = self.positions
         with torch.autocast(positions.device.type, enabled=False):  # as decoding runs the head
             p, laws = self.p(images, positions), [self.q(rows[images]) for rows in drafted]
         noise = self.noise(images, positions)

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
+from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.parallel import ParallelNetwork
 
 CHAINS_AT_ONCE = {"cpu": 128}  # chains whose scores exist at once; scores are recomputed for the gradient
 MANY_CHAINS = 1024  # at once on other devices, where a block is a dozen launches
@@ -28,12 +29,14 @@ def unroll(
     roots: for each later pass the positions [S] of its chains' roots: ascending, on the host, a subset of the
     previous pass's; fed_back: outputs of a pass -> the features that the next one reads.
     """
-    attention, former = ChainAttention(), torch.arange(embeddings.shape[1])
-    yield (outputs := network(embeddings, features, rotation, None, attention))
+    attentions = [ChainAttention() for _ in range(network.num_layers)]
+    former = torch.arange(embeddings.shape[1])
+    yield (outputs := network(embeddings, features, rotation, None, attentions))
     for d, chains in enumerate(roots, start=1):
-        placed, kept = attention.start_pass(chains, former)
+        for attention in attentions:
+            placed, kept = attention.start_pass(chains, former)
         own, at = fed_back(outputs)[:, kept].to(features.dtype), placed + d
-        yield (outputs := network(embeddings[:, at], own, rotation[:, at], None, attention))
+        yield (outputs := network(embeddings[:, at], own, rotation[:, at], None, attentions))
         former = chains
 
 

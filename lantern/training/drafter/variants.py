@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from lantern.drafters.eagle.feature_drafter import require_layers
-from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork, StaleReader
+from lantern.drafters.eagle.network import EagleNetwork, PairNetwork, StaleReader
 from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, read_drafter
+from lantern.drafters.parallel import ParallelNetwork
 from lantern.errors import LanternError, check_whole
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import feed_forward_dim
@@ -27,38 +28,44 @@ class EagleStudent:
     levels: int | None = None  # passes that the network has weights for; None: any number
     passes = staticmethod(unroll)
 
+    def __init__(self, num_layers: int = 1) -> None:
+        check_whole("distil.student", 1, num_layers=num_layers)
+        self.num_layers = num_layers
+
     def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> EagleNetwork:
         if layers:
             require_layers(target, layers)
-        network = EagleNetwork(*layer_sizes(target), layers=layers, adds_layers=adds_layers)
+        sizes = layer_sizes(target)
+        network = EagleNetwork(*sizes, layers=layers, adds_layers=adds_layers, num_layers=self.num_layers)
         initialise(target, network)
+        for layer in network.deeper:
+            start_as_identity(target, layer)
         return network
 
     def load(self, checkpoint: str, target: Target) -> EagleNetwork:
-        return load_network(drafter_folder(checkpoint, target, setting=START), target, START)
+        """With num_layers at least: those behind its own start as the identity."""
+        network = load_network(drafter_folder(checkpoint, target, setting=START), target, START)
+        while network.num_layers < self.num_layers:
+            start_as_identity(target, network.append_layer())
+        return network
 
     def training_passes(self, recipe: Recipe) -> Unroll:
         return recipe.unroll or self.passes
 
     def config(self, network: EagleNetwork) -> dict:
-        config = {"eps": network.ffn_norm.eps}
-        if network.embed_weight is not None:
-            config["embedding_rows"] = len(network.embed_weight)
-        if network.attention_norm:
-            config["normed"] = True
-        if network.stale:
-            config["reads_stale"] = True
-        return config
+        own = {} if network.embed_weight is None else {"embedding_rows": len(network.embed_weight)}
+        parts = {"normed": network.attention_norm, "reads_stale": network.stale}
+        deeper = {"num_layers": network.num_layers} if network.deeper else {}
+        return {"eps": network.ffn_norm.eps, **own, **{name: True for name, part in parts.items() if part}, **deeper}
 
 
 class WindowStudent(EagleStudent):
     """EAGLE for refined windows, with a reader of stale features; WindowTask trains it."""
 
-    def __init__(self, window_passes: int, spacing: int) -> None:
+    def __init__(self, window_passes: int, spacing: int, num_layers: int = 1) -> None:
         """window_passes: over a window; spacing: places between the roots of two windows, at least."""
-        check_whole("distil.student", window_passes=window_passes, spacing=spacing)
-        if window_passes < 1 or spacing < 1:
-            raise LanternError(f"distil.student.window_passes={window_passes}, spacing={spacing}: give 1 at least")
+        super().__init__(num_layers)
+        check_whole("distil.student", 1, window_passes=window_passes, spacing=spacing)
         self.window_passes, self.spacing = window_passes, spacing
 
     def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> EagleNetwork:
@@ -97,13 +104,9 @@ class ParallelStudent:
         eagle = load_network(folder, target, START)
         network = self._network(target, eagle.reads.layers, eagle.reads.adds)
         width, wanted = (part.feed_forward.w1.out_features for part in (eagle, network))
-        own = ["has an embedding of its own"] if eagle.embed_weight is not None else []
-        own += ["has norms before attention"] if eagle.attention_norm else []
-        own += [f"has a feed-forward part of width {width}, not {wanted}"] if width != wanted else []
-        if own:  # the parallel drafter could take only a part of these weights
+        if eagle.embed_weight is not None or eagle.attention_norm or eagle.deeper or width != wanted:
             raise LanternError(
-                f"{START}={checkpoint} {' and '.join(own)}; for drafter=parallel give a drafter of recipe=feature_lk, "
-                f"or leave {START} out"
+                f"{START}={checkpoint} has layers that drafter=parallel has not; give a drafter of recipe=feature_lk"
             )
         for part in ("reads", "fc", "attention", "ffn_norm", "feed_forward"):
             getattr(network, part).load_state_dict(getattr(eagle, part).state_dict())
@@ -113,10 +116,9 @@ class ParallelStudent:
 
     def training_passes(self, recipe: Recipe) -> Unroll:
         if recipe.unroll or recipe.depth != self.levels:
-            of_eagle = " of EAGLE" if recipe.unroll else ""
             raise LanternError(
-                f"this recipe has {recipe.depth} passes{of_eagle}, drafter=parallel one "
-                f"for each of its {self.levels} levels; give recipe=feature_lk or recipe.depth={self.levels}"
+                f"this recipe has {recipe.depth} passes, of EAGLE or of other depths than the {self.levels} levels of "
+                f"drafter=parallel; give recipe=feature_lk or recipe.depth={self.levels}"
             )
         return self.passes
 
@@ -133,7 +135,7 @@ class ParallelStudent:
 Student = EagleStudent | ParallelStudent
 
 
-def describe(network: EagleNetwork | ParallelNetwork, student: Student, target: Target) -> dict:
+def describe(network: PairNetwork, student: Student, target: Target) -> dict:
     """The config of a drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""
     reads = network.reads
     return {
@@ -167,6 +169,15 @@ def initialise(target: Target, network: nn.Module) -> None:
         network.feed_forward.load_state_dict(layer.feed_forward.state_dict())
     network.attention.wo.weight.zero_()
     network.feed_forward.w2.weight.zero_()
+
+
+@torch.no_grad()
+def start_as_identity(target: Target, block: nn.Module) -> None:
+    """A layer behind the first: LlamaGen's last with its output projections at zero."""
+    if isinstance(target, LlamaGenTarget):
+        block.load_state_dict(target.transformer.layers[-1].state_dict())
+    block.attention.wo.weight.zero_()
+    block.feed_forward.w2.weight.zero_()
 
 
 @torch.no_grad()

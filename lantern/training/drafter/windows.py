@@ -104,24 +104,15 @@ class WindowTask(DrafterTask):
     network: EagleNetwork
     student: WindowStudent
 
-    def training_step(self, batch: dict, batch_idx: int) -> Tensor:
-        pairs = self._pairs(batch)
-        if self.global_step == 0 and not self.start_from:
-            self._start_linear(pairs)
-        laws = self._laws(pairs, self._fresh_seeds(len(batch["tokens"])))
-        if self.recipe.feature_noise:
-            pairs = pairs._replace(previous=pairs.previous + self.recipe.feature_noise * self._noise(pairs.previous))
+    def _lessons(
+        self, batch: dict, pairs: DrafterPairs, laws: GuidedLaws
+    ) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
         passes, _ = self._window_passes(batch, pairs, laws, self.global_step)
         drafted = torch.stack([self._guide(outputs) for outputs in passes])
         losses, alphas = site_losses(drafted, laws, self.recipe.loss, ahead=0)
-        taught = pairs.features[:, self.target.prefix_len - 1 :]
-        regression = torch.stack([F.smooth_l1_loss(own.float(), taught.float()) for own in passes]).mean()
-        loss = self.recipe.objective(losses, alphas) + self.recipe.feature_weight * regression
-        self.log("train/feature_loss", regression)
-        self.log("train/loss", loss, prog_bar=True)
         self.log("train/overlap", alphas[0].mean())
         self.log("train/window_overlap", alphas[-1].mean())
-        return loss
+        return losses, alphas, [(own, pairs.features[:, self.target.prefix_len - 1 :]) for own in passes]
 
     def validation_step(self, batch: dict, batch_idx: int) -> None:
         super().validation_step(batch, batch_idx)
@@ -129,16 +120,12 @@ class WindowTask(DrafterTask):
         laws = self._laws(pairs, batch["noise_seed"])
         passes, windows = self._window_passes(batch, pairs, laws, 0)
         found = torch.stack([
-            overlap(laws.p(slice(i, i + 1), self._places(laws)), laws.q(self._guide(passes[-1])[i : i + 1]))[0]
+            overlap(laws.p(slice(i, i + 1), laws.positions), laws.q(self._guide(passes[-1])[i : i + 1]))[0]
             for i in range(size)
         ])  # fmt: skip
         behind = torch.arange(found.shape[1], device=found.device) - windows.roots
         self.log("val/window_overlap", found[windows.known].mean(), batch_size=size, sync_dist=True)
         self.log("val/window_alpha_1", found[windows.known & (behind == 0)].mean(), batch_size=size, sync_dist=True)
-
-    @staticmethod
-    def _places(laws: GuidedLaws) -> Tensor:
-        return torch.arange(laws.features.shape[1], device=laws.features.device)
 
     def _window_passes(
         self, batch: dict, pairs: DrafterPairs, laws: GuidedLaws, step: int
@@ -148,18 +135,19 @@ class WindowTask(DrafterTask):
         target, guidance = self.target, self.target.guidance
         text, count = target.prefix_len - 1, pairs.previous.shape[1]
         reads, rotation = self.network.reads(pairs.previous), target.rotation[None, 1 : count + 1]
-        attention = WindowAttention()
-        plain = self.network(pairs.embeddings, reads, rotation, None, attention)[:, text:]
+        attentions = [WindowAttention() for _ in range(self.network.num_layers)]
+        plain = self.network(pairs.embeddings, reads, rotation, None, attentions)[:, text:]
         windows = self._windows(batch, laws, self._guide(plain.detach()), step)
-        attention.place(windows.roots, text, guidance)
+        for attention in attentions:
+            attention.place(windows.roots, text, guidance)
         layers = self.network.reads.layers
         stale = stale_features(target, batch["tokens"], windows, batch["caption"], layers).flatten(0, 1).to(reads.dtype)
-        over_windows = self._over_windows(pairs, reads[:, text:], windows, stale, rotation[:, text:], attention)
+        over_windows = self._over_windows(pairs, reads[:, text:], windows, stale, rotation[:, text:], attentions)
         return [plain, *over_windows], windows
 
     def _over_windows(
         self, pairs: DrafterPairs, exact: Tensor, windows: Windows, left: Tensor, rotation: Tensor,
-        attention: WindowAttention,
+        attentions: Sequence[WindowAttention],
     ) -> Iterator[Tensor]:  # fmt: skip
         """exact [B R, S, D]: what the drafter reads of the feature before each place; left [B R, S, F]: the stale
         features."""
@@ -173,7 +161,7 @@ class WindowTask(DrafterTask):
         before = self.network.reads(left)
         for _ in range(self.student.window_passes):
             features = torch.where(is_root[..., None], exact, F.pad(before[:, :-1], (0, 0, 1, 0)))
-            before = self.network(embeddings, features, rotation, None, attention, stale=stale)
+            before = self.network(embeddings, features, rotation, None, attentions, stale=stale)
             yield before
 
     @torch.no_grad()
@@ -182,7 +170,7 @@ class WindowTask(DrafterTask):
         tokens, size = batch["tokens"], drafted.shape[1]
         process = self.global_rank, self.trainer.world_size, drafted.device
         uniform = batch_uniform(len(tokens), (size - 1, 2), self.seed, step, *process)
-        places, guesses = self._places(laws)[:-1], tokens[:, :size].clone()
+        places, guesses = laws.positions[:-1], tokens[:, :size].clone()
         for i in range(len(tokens)):  # all laws at once are large; the one at place t is of the token behind it
             p, q = laws.p(slice(i, i + 1), places)[0], laws.q(drafted[i, :-1])
             guesses[i, 1:] = coupled_guesses(p, q, tokens[i, 1:size], uniform[i])

@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from lantern.cli.sweep_callback import Points
 from lantern.errors import LanternError, check_least
 
 log = logging.getLogger(__name__)
@@ -38,11 +39,7 @@ def progress_of(trainer: pl.Trainer) -> float:
 
 def share_of(trainer: pl.Trainer) -> float:
     """The used share of the run's budget in this process, in [0, 1]; 0 without a limit."""
-    shares = [0.0]
-    if trainer.max_steps > 0:
-        shares.append(trainer.global_step / trainer.max_steps)
-    if trainer.max_epochs and trainer.max_epochs > 0:
-        shares.append(trainer.global_step / (trainer.max_epochs * trainer.num_training_batches))
+    shares = [0.0, *(trainer.global_step / most for most in _most_steps(trainer))]
     for timer in _timers(trainer):
         if (left := timer.time_remaining()) is not None:
             shares.append(1 - left / (left + timer.time_elapsed()))
@@ -52,15 +49,18 @@ def share_of(trainer: pl.Trainer) -> float:
 def steps_left(trainer: pl.Trainer, step_s: float, validation_s: float) -> float | None:
     """Steps until the first limit; None without one. step_s, validation_s: seconds of a step, and of validations, by
     step."""
-    left: list[float] = []
-    if trainer.max_steps > 0:
-        left.append(trainer.max_steps - trainer.global_step)
-    if trainer.max_epochs and trainer.max_epochs > 0:
-        left.append(trainer.max_epochs * trainer.num_training_batches - trainer.global_step)
+    left: list[float] = [most - trainer.global_step for most in _most_steps(trainer)]
     for timer in _timers(trainer):
         if (seconds := timer.time_remaining()) is not None:
             left.append(max(0.0, seconds) / (step_s + (0.0 if isinstance(timer, StepBudget) else validation_s)))
     return min(left, default=None)
+
+
+def _most_steps(trainer: pl.Trainer) -> list[int]:
+    """By the limits that count steps or epochs."""
+    is_counted = trainer.max_epochs is not None and trainer.max_epochs > 0
+    by_epochs = trainer.max_epochs * trainer.num_training_batches if is_counted else 0
+    return [most for most in (trainer.max_steps, by_epochs) if most > 0]
 
 
 def _timers(trainer: pl.Trainer) -> list[Timer]:
@@ -130,7 +130,7 @@ class StepBudget(Budget):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_validation_end(trainer, pl_module)
-        self._validated += self.time_elapsed("validate")
+        self._validated += 0.0 if trainer.sanity_checking else self.time_elapsed("validate")  # before the first step
 
     def time_elapsed(self, stage: str = "train") -> float:
         """Seconds of a stage, as Lightning's. Training time excludes finished validations, but not a running one."""
@@ -138,18 +138,18 @@ class StepBudget(Budget):
 
 
 class WholeBudget(Budget):
-    """A Budget for a whole run from here on, tables and validations included. It keeps time for a last validation: that
-    of the longest so far, or before the first one an estimate from one of its batches; none where no step would fit."""
+    """A Budget from the command on, tables and validations included. It keeps time for a last validation: that of the
+    longest so far, or before the first one an estimate from one of its batches; none where no step would fit."""
 
     def __init__(self, duration: str | None) -> None:
         super().__init__(duration)
         if self._duration is None:
             raise LanternError("+time=all has no time to share; give trainer.max_time=<days:hours:minutes:seconds>")
-        self._made_at, self._kept_s = time.monotonic(), 0.0
+        self._began, self._kept_s = time.monotonic() if Points.began is None else Points.began, 0.0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
-        used = time.monotonic() - self._made_at
+        used = time.monotonic() - self._began
         self._duration -= used
         if trainer.world_size > 1:
             raise LanternError(f"+time=all is for one process, not for {trainer.world_size}; leave it out")

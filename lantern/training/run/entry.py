@@ -5,23 +5,22 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from lantern.cli.error_messages import at_end, in_one_sentence, without_hints
-from lantern.cli.settings import check_added, figure_of, register_help
+from lantern.cli.error_messages import at_end, command
+from lantern.cli.settings import figure_of
 from lantern.errors import LanternError, first_line
 from lantern.runtime.files import alone_in
-from lantern.runtime.home import CONFIG_FOLDER, config_dir
+from lantern.runtime.overrides import config_dir
 from lantern.runtime.progress_line import ProgressLine
 
 if TYPE_CHECKING:
@@ -30,22 +29,13 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal at the parent's end
 
-register_help()
 
-
-def command(function: Callable[[DictConfig], object]) -> Callable[[], object]:
-    """A command line that reads conf/train.yaml."""
-    main = hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="train")
-    return without_hints(main(in_one_sentence(function)))
-
-
-@command
+@command("train")
 def train(cfg: DictConfig) -> float | None:
     """Trains one part, or resumes its training, and exports the weights. Returns the figure `optimized_metric` of the
     exported step, for a sweeper."""
     end_with_torchrun()
     run = HydraConfig.get()
-    check_added(cfg, run.overrides.task, run.runtime.choices, "train")
     starting = _starting()
     from lantern.training.run.interrupts import Interrupts
 
@@ -53,25 +43,28 @@ def train(cfg: DictConfig) -> float | None:
     interrupts, folder = Interrupts(), Path(run.runtime.output_dir)
     interrupts.listen()
     is_sweep = run.mode == RunMode.MULTIRUN
-    carry_out(cfg, folder, interrupts, run.overrides.task, run.overrides.hydra, is_sweep, config_dir(run.runtime))
+    carry_out(cfg, folder, interrupts, run.overrides.task, is_sweep, config_dir(run.runtime))
     return _figure(folder, cfg)
 
 
 def carry_out(
     cfg: DictConfig, folder: Path, interrupts: "pl.Callback", overrides: Sequence[str] | None = None,
-    hydra_overrides: Sequence[str] = (), is_sweep: bool = False, config_dir: Sequence[str] = (),
+    is_sweep: bool = False, config_dir: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Trains and exports in a folder, which may hold the beginning of this training, or all of it. overrides,
-    hydra_overrides, config_dir: of the command; None: there is none, and so no command is printed that comes next."""
+    config_dir: of the command; None: there is none, and so no command is printed that comes next."""
     from pytorch_lightning import seed_everything
     from pytorch_lightning.utilities import rank_zero_only
 
     from lantern.training.run import fit, processes, run_state
-    from lantern.training.run.checks import check_captions, check_settings, data_hash
 
     fit.silence_warnings()
     named = run_state.named_checkpoint(cfg.ckpt_path, folder)
-    check_settings(cfg, overrides or ())
+    if ignored := [given for given in overrides or () if given.startswith("drafter.")]:
+        raise LanternError(
+            f"{ignored[0]} says what evaluate.py drafts with; to train a drafter further give task.start_from=…, for "
+            "its sizes distil.…"
+        )
     config = OmegaConf.to_container(cfg, resolve=True)  # before _place: devices may differ when a run is resumed
     if (named is None or is_sweep) and run_state.is_finished(folder, config):
         return
@@ -79,15 +72,19 @@ def carry_out(
     with nullcontext() if rank_zero_only.rank else alone_in(folder):  # the processes of one training share it
         run_state.keep_old_metrics(folder)
         trainer = _trainer(cfg, interrupts)
-        processes.check_processes(trainer, hydra_overrides, is_sweep)
+        processes.check_processes(trainer, is_sweep)
         _place(cfg, trainer.strategy.root_device)
         with closing(ProgressLine("starting")) as starting:
             starting.show(0.0, "loading weights", None)
             task, batches = instantiate(cfg.task), instantiate(cfg.batches)
-        check_captions(cfg, task, batches)
-        weights = run_state.weights_of(config, task) | data_hash(cfg, batches)
-        checkpoint = run_state.checkpoint_to_resume(folder, config, named, weights)
-        trainer.callbacks.insert(0, run_state.RunFolder(folder, config, cfg.device, weights, checkpoint))
+            run_state.check_captions(cfg, task, batches)
+            target = {"target": task.target.weights_hash} if hasattr(task, "target") else {}
+            weights = run_state.named_weights(config) | target | run_state.data_hash(cfg, batches)
+            checkpoint = run_state.checkpoint_to_resume(folder, config, named, weights)
+            trainer.callbacks.insert(0, run_state.RunFolder(folder, config, cfg.device, weights, checkpoint))
+            starting.show(0.0, "starting loggers", None)
+            for logger in trainer.loggers:
+                _ = logger.experiment  # which Lightning would start in silence
         fit.fit(trainer, task, batches, checkpoint)
         fit.export(task, trainer, folder / cfg.task_name, overrides, config_dir)
 

@@ -17,15 +17,16 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities import rank_zero_only
-from torch.distributed import DistError
 
 from lantern.drafters.export import EXPORTED, VALIDATED
-from lantern.errors import LanternError
+from lantern.errors import LanternError, first_line
 from lantern.runtime.files import replace_text
-from lantern.runtime.home import override, program_of
+from lantern.runtime.home import program_of
+from lantern.runtime.overrides import override
 from lantern.runtime.progress_line import ProgressLine
+from lantern.training.run.budget import WholeBudget
 from lantern.training.run.monitoring import TolerantWandbLogger
-from lantern.training.run.run_state import RunFolder, whole_checkpoint
+from lantern.training.run.run_state import RunFolder
 from lantern.types import reader_of
 
 # overrides that evaluate.py needs again: target, sampling law, kind of drafter, paths
@@ -51,32 +52,14 @@ def silence_warnings() -> None:
 def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoint: str | None) -> None:
     """Trainer.fit from a checkpoint or from the start."""
     keep_freed_memory()
-    if checkpoint is not None:
-        _remove_surplus(Path(trainer.default_root_dir))
     trainer.precision_plugin.convert_module(task)  # Lightning converts only after loading weights, which rounds float64
     try:
         trainer.fit(task, batches, ckpt_path=checkpoint, weights_only=True)
-    except DistError as error:
-        reason = str(error).splitlines()[0]
-        raise LanternError(
-            f"the {trainer.world_size} processes did not find each other ({reason}); start all of them with the "
-            "address of the first as MASTER_ADDR and a port that is free there as MASTER_PORT"
-        ) from error
     except (RuntimeError, KeyError, ValueError, UnpicklingError) as error:
         if isinstance(error, LanternError) or checkpoint is None or trainer.global_step > 0:
             raise
-        reason = str(error).splitlines()[0]
-        raise LanternError(
-            f"ckpt_path={checkpoint} is of another task or size ({reason}); give one of this task"
-        ) from error
-
-
-@rank_zero_only
-def _remove_surplus(folder: Path) -> None:
-    """Removes the checkpoints that Lightning adds each time it requeues a job. It reads them only if no other
-    checkpoint is given."""
-    for path in folder.glob("hpc_ckpt_*.ckpt"):
-        path.unlink(missing_ok=True)
+        reason = f"ckpt_path={checkpoint} is of another task or size ({first_line(error)})"
+        raise LanternError(f"{reason}; give one of this task") from error
 
 
 @rank_zero_only
@@ -87,23 +70,24 @@ def export(
     """Writes the weights of the best validated step, or without validation the last ones, notes which step that is, and
     prints it with the next command. overrides and config_dir: those of the training command, None if there is none."""
     best = next((c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor), "")
-    if best and (path := whole_checkpoint(Path(best))):
-        content = torch.load(path, map_location="cpu", weights_only=True)
+    if best:
+        content = torch.load(best, map_location="cpu", weights_only=True)
         task.load_state_dict(content["state_dict"], strict=task.strict_loading)
     else:
         validated = next((c.validated for c in trainer.callbacks if isinstance(c, RunFolder)), {})
         content = {"global_step": trainer.global_step, VALIDATED: validated}
-        if best:
-            print(f"{best}, the best weights, is torn or gone; the last ones are exported")
     needed = reader_of(getattr(task, "target", None)).evaluate_with
     exported = write_exported(folder, content)
     task.export(folder)
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):
-            logger.log_weights(folder, folder.name.partition("_")[0], exported)
+            with closing(ProgressLine("training")) as line:
+                line.show(1.0, "sending it to Weights & Biases", None)
+                logger.log_weights(folder, folder.name.partition("_")[0], exported)
     best_step = "" if exported["step"] == trainer.global_step else f"; the best weights are of step {exported['step']}"
     print(f"trained {trainer.global_step} steps{best_step}")
-    if trainer.world_size == 1 and (compare := getattr(task, "compare_origins", None)):  # a task's ability
+    compare = getattr(task, "compare_origins", None)  # a task's ability
+    if compare and trainer.world_size == 1 and not any(isinstance(c, WholeBudget) for c in trainer.callbacks):
         with closing(ProgressLine("training")) as line:
             line.show(1.0, "comparing training with held-out images", None)
             said = compare(trainer.datamodule)

@@ -4,7 +4,6 @@ Lightning acts on SIGTERM only when the next batch ends. Before the first step, 
 that may be hours later. During a step the weights belong to no step, so signals wait for its end.
 """
 
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from types import FrameType
 
 import pytorch_lightning as pl
 
-from lantern.runtime.home import override
+from lantern.runtime.overrides import override
 from lantern.training.run.lightning_internals import is_validation_due
 from lantern.training.run.run_state import LatestCheckpoint
 
@@ -26,18 +25,17 @@ class Interrupts(pl.Callback):
     before a validation are not saved: Lightning would count that validation as done. A second Ctrl-C ends at once."""
 
     def __init__(self) -> None:
-        self._is_training, self._process = False, os.getpid()
+        self._trainer: pl.Trainer | None = None  # while it trains
         self._latest: LatestCheckpoint | None = None
         self._received: int | None = None  # while a batch or a validation runs
-        self._work = "step"  # or "validation", which a step follows
         self._requeue: dict[int, Callable[[int, FrameType | None], object]] = {}  # handlers of a job in a queue
 
     def listen(self) -> None:
         """From now on, SIGTERM ends the process. Lightning's own handler calls this one."""
-        signal.signal(signal.SIGTERM, self._terminate)
+        signal.signal(signal.SIGTERM, self._note)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._is_training = True
+        self._trainer = trainer
         self._latest = next((each for each in trainer.callbacks if isinstance(each, LatestCheckpoint)), None)
         handlers = {number: signal.getsignal(number) for number in REQUEUE}
         self._requeue = {number: handler for number, handler in handlers.items() if callable(handler)}
@@ -56,28 +54,21 @@ class Interrupts(pl.Callback):
         number = trainer.strategy.broadcast(self._received) if self._requeue else self._received
         if number is None:
             return
-        if number not in self._requeue:
-            if trainer.world_size == 1 and not is_validation_due(trainer):
-                self._save(trainer)
-            if number == signal.SIGINT:
-                raise KeyboardInterrupt
-        elif not is_validation_due(trainer):
-            self._save(trainer)
+        is_last = is_validation_due(trainer)
+        if self._latest and not is_last and (trainer.world_size == 1 or number in self._requeue):
+            self._latest.save(trainer)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if number in self._requeue and not is_last:
             self._requeue[number](number, None)
             while True:  # the handler returns if another process requeues the job; that kills this one
                 signal.pause()
-
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._work = "validation"
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._work = "step"
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._stop()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        was_training = self._is_training
+        was_training = self._trainer is not None
         self._stop()
         if not was_training or not isinstance(exception, SystemExit | KeyboardInterrupt):
             return
@@ -87,29 +78,21 @@ class Interrupts(pl.Callback):
             name = "Ctrl-C" if isinstance(exception, KeyboardInterrupt) else "SIGTERM"
             _say(f"ended by {name} after step {trainer.global_step}", _remedy(trainer, self._latest))
 
-    def _save(self, trainer: pl.Trainer) -> None:
-        if self._latest is not None:
-            self._latest.save(trainer)
-
     def _stop(self) -> None:
-        self._is_training = False
+        self._trainer = None
         if signal.getsignal(signal.SIGINT) == self._note:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM and not self._trainer:
+            _say("ended by SIGTERM", "started again with the same hydra.run.dir=… it goes on")
+            raise SystemExit(STATUS)
         if number == signal.SIGINT:
             if self._received is not None:
                 raise KeyboardInterrupt
-            print(f"\nends after this {self._work}; Ctrl-C again ends at once", file=sys.stderr)
-        self._received = number
-
-    def _terminate(self, number: int, frame: FrameType | None) -> None:
-        if self._is_training:
-            self._received = number
-            return  # Lightning ends it after this batch
-        if os.getpid() == self._process:  # not in a helper that encodes images
-            _say("ended by SIGTERM", "started again with the same hydra.run.dir=… it goes on")
-        raise SystemExit(STATUS)
+            work = "validation" if self._trainer and self._trainer.validating else "step"
+            print(f"\nends after this {work}; Ctrl-C again ends at once", file=sys.stderr)
+        self._received = number  # Lightning ends it after this batch
 
 
 def _remedy(trainer: pl.Trainer, latest: LatestCheckpoint | None) -> str:

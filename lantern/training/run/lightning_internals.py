@@ -1,7 +1,6 @@
 """Private interfaces of Lightning that a training relies on."""
 
 import pytorch_lightning as pl
-from pytorch_lightning.loggers import WandbLogger
 
 
 def is_validation_due(trainer: pl.Trainer) -> bool:
@@ -16,9 +15,3 @@ def is_last_step(trainer: pl.Trainer) -> bool:
     is_last_epoch = loop.max_epochs not in (None, -1) and trainer.current_epoch + 1 >= loop.max_epochs
     ends_epochs = is_last_epoch and loop.epoch_loop.batch_progress.is_last_batch
     return trainer.should_stop or ends_epochs or 0 <= trainer.max_steps <= trainer.global_step
-
-
-def without_anonymous(logger: WandbLogger) -> WandbLogger:
-    """The logger without the argument `anonymous`: wandb warns of it, and Lightning gives it unasked."""
-    logger._wandb_init.pop("anonymous", None)
-    return logger

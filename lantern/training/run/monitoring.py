@@ -1,6 +1,5 @@
 """What a training shows and logs: a bar, Weights & Biases, and whether its loss is finite."""
 
-import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -31,14 +30,10 @@ from lantern.reporting.wandb_runs import (
     wandb_mode,
     weights_artifact,
 )
-from lantern.runtime.progress_line import ProgressLine, duration
+from lantern.runtime.progress_line import ProgressLine
 from lantern.training.run.budget import share_of, steps_left
-from lantern.training.run.lightning_internals import without_anonymous
 
-STEPS_MEASURED = 6  # the first of which is slower
 LOSS_EVERY = 10  # steps between checks of the loss; each check waits for the device
-REMEDY = "nothing is exported, lower the learning rates (task.lr=…) and start in another folder"
-log = logging.getLogger(__name__)
 
 
 class TrainingBar(ProgressBar):
@@ -51,7 +46,7 @@ class TrainingBar(ProgressBar):
         self._line: ProgressLine | None = None  # of the first process, from the start of training to its end
         self._first: tuple[float, int] | None = None  # time and step behind the first step, which is slower
         self._validating = self._validated_s = self._validation_s = 0.0  # since when; of all; of the last one
-        self._is_told, self._points = False, Points.here
+        self._points = Points.here
 
     def disable(self) -> None:
         """Called in all processes but the first, in which on_train_start makes no line."""
@@ -62,26 +57,26 @@ class TrainingBar(ProgressBar):
             self._line = ProgressLine(title, self._stream, self._clock)
             self._show(self._line, trainer, f"step {trainer.global_step}", None)
 
+    on_sanity_check_start = on_train_start  # whose tables are made behind it
+
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
     ) -> None:
         if self._line is None:
             return
         self._first = self._first or (self._clock(), trainer.global_step)
-        tells = not self._is_told and trainer.global_step - self._first[1] == STEPS_MEASURED - 1
-        if not tells and not self._line.is_due:
+        if not self._line.is_due:
             return
-        self._is_told = self._is_told or tells
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         words = f"step {trainer.global_step}" + ("" if loss is None else f", loss {float(loss):.4g}")
-        self._show(self._line, trainer, words, self._left_s(trainer, self._clock(), tells))
+        self._show(self._line, trainer, words, self._left_s(trainer, self._clock()))
 
     def _show(self, line: ProgressLine, trainer: pl.Trainer, words: str, left_s: float | None) -> None:
-        share = share_of(trainer)
+        share = min(share_of(trainer), 0.99 if left_s else 1.0)  # a validation may follow all steps
         share, left_s = self._points.of_all(share, left_s) if self._points else (share, left_s)
         line.show(share, words, left_s)
 
-    def _left_s(self, trainer: pl.Trainer, now: float, tells: bool = False) -> float | None:
+    def _left_s(self, trainer: pl.Trainer, now: float) -> float | None:
         """Seconds of the steps and validations to come or due; None without a limit, or before a second step."""
         since, first = self._first or (0.0, 0)
         if trainer.global_step <= first:
@@ -91,11 +86,7 @@ class TrainingBar(ProgressBar):
         if (steps := steps_left(trainer, step_s, self._validation_s / every)) is None:
             return None
         count = ceil((trainer.global_step + steps) / every) - (trainer.global_step - 1) // every  # the last at the end
-        left_s = steps * step_s + count * self._validation_s - (self._clock() - now)
-        if tells and steps >= 1:
-            times = f"{count:.0f} validation{'s' * (count != 1)}"
-            log.info("training: about %.0f steps of %.2g s, %s; and %s", steps, step_s, duration(steps * step_s), times)
-        return left_s
+        return steps * step_s + count * self._validation_s - (self._clock() - now)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._validating = self._clock()
@@ -103,23 +94,32 @@ class TrainingBar(ProgressBar):
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch, index: int, *_: int
     ) -> None:
-        if self._line is not None and not trainer.sanity_checking:
-            count, passed = sum(trainer.num_val_batches), self._clock() - self._validating
-            self._validation_s = passed / index * count if index else self._validation_s
-            words = f"validation after step {trainer.global_step}, batch {index + 1} of {count}"
-            self._show(self._line, trainer, words, self._left_s(trainer, self._validating))
+        if self._line is not None:
+            self._foresee(trainer, index)
+            words = f"validation after step {trainer.global_step}, batch {index + 1} of {_batches(trainer)}"
+            left_s = self._left_s(trainer, self._validating) if self._validation_s else None
+            self._show(self._line, trainer, words, left_s)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._foresee(trainer, _batches(trainer))
         if not trainer.sanity_checking:
-            passed = self._clock() - self._validating
-            self._validated_s, self._validation_s = self._validated_s + passed, passed
+            self._validated_s += self._validation_s
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def _foresee(self, trainer: pl.Trainer, done: int) -> None:
+        """All batches of a validation take the time of those that are done."""
+        if done:
+            self._validation_s = (self._clock() - self._validating) / done * sum(trainer.num_val_batches)
+
+    def on_train_end(self, *_: object) -> None:
         if self._line is not None:
             self._line.close()
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self.on_train_end(trainer, pl_module)
+    on_sanity_check_end = on_exception = on_train_end
+
+
+def _batches(trainer: pl.Trainer) -> int:
+    """Of the validation that runs."""
+    return sum(trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches)
 
 
 class FiniteLoss(pl.Callback):
@@ -135,13 +135,13 @@ class FiniteLoss(pl.Callback):
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._check(trainer)
-        trained = (weight for weight in pl_module.parameters() if weight.requires_grad)
-        if not all(weight.isfinite().all() for weight in trained):  # where a checkpoint left nothing to train
-            raise LanternError(f"the weights are not finite at step {trainer.global_step}; {REMEDY}")
 
     def _check(self, trainer: pl.Trainer) -> None:
         if self._last is not None and not isfinite(loss := self._last.item()):
-            raise LanternError(f"the training loss is {loss} at step {trainer.global_step}; {REMEDY}")
+            raise LanternError(
+                f"the training loss is {loss} at step {trainer.global_step}; nothing is exported, lower the learning "
+                "rates (task.lr=…) and start in another folder"
+            )
 
 
 class TolerantWandbLogger(WandbLogger):
@@ -150,6 +150,7 @@ class TolerantWandbLogger(WandbLogger):
     def __init__(self, model: str, start_from: str | None, **settings: Any) -> None:
         """model: the model that is trained, or whose drafter is trained; start_from: weights to train further."""
         super().__init__(**settings)
+        self._wandb_init.pop("anonymous", None)  # wandb warns of it, and Lightning gives it unasked
         self.guard, self.folders = Guard("metrics.csv continues"), [Path(settings["save_dir"])]
         self._model, self._start_from = model, start_from
 
@@ -168,7 +169,7 @@ class TolerantWandbLogger(WandbLogger):
 
     def log_weights(self, folder: Path, kind: str, exported: Mapping[str, Any]) -> None:
         """Logs exported weights as a version of the collection that evaluations name, and start_from's weights as the
-        run's input; the run's summary is then of the exported step. The last call. kind: such as drafter; exported: as
+        run's input; the run's summary is then of the exported step. Ends the run. kind: such as drafter; exported: as
         fit.write_exported returns it."""
 
         def log() -> None:
@@ -177,6 +178,7 @@ class TolerantWandbLogger(WandbLogger):
             if self._start_from:
                 name_input(self.experiment, self._start_from, kind, self._model)
             self.experiment.log_artifact(artifact, aliases=[artifact.metadata["hash"]])
+            wandb.finish()  # at the program's end nobody would see what takes so long
 
         self.guard(log)
         tell_offline(self.folders, self.version)
@@ -194,14 +196,10 @@ def wandb_logger(
     Guard("its own folder has all")(wandb.finish)  # else this would log to a sweep's previous point
     resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
     key = folder_id(resumed if (resumed / FOLDER_ID_FILE).is_file() else Path(save_dir))
-    settings = {
-        "entity": entity,
-        "group": group,
-        "job_type": "train",
-        "mode": wandb_mode(),
-        "id": re.sub(r"[^\w.-]+", "-", f"{name}-{key}"),
-    }
-    settings |= {"resume": "allow", "tags": clean_tags(tags), "settings": quiet_settings()}
-    logger = TolerantWandbLogger(model, start_from, project=project, save_dir=save_dir, name=name, **settings)
+    logger = TolerantWandbLogger(
+        model, start_from, project=project, entity=entity, group=group, name=name, tags=clean_tags(tags),
+        job_type="train", id=re.sub(r"[^\w.-]+", "-", f"{name}-{key}"), resume="allow", mode=wandb_mode(),
+        save_dir=save_dir, settings=quiet_settings(wandb_mode()),
+    )  # fmt: skip
     logger.folders = list(dict.fromkeys([resumed, *logger.folders]))
-    return without_anonymous(logger)
+    return logger

@@ -11,7 +11,6 @@ from pytorch_lightning.strategies import DDPStrategy, Strategy
 from lantern.errors import LanternError
 from lantern.runtime.hardware import is_bf16_fast
 
-FOLDER = "hydra.run.dir="
 INTERACTIVE = ("bash", "interactive")  # names of Slurm's jobs in which Lightning starts the processes
 OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"  # torch 2.13 has one store for all starts, with keys that collide
 TIMEOUT_S = 1800  # for a process that never arrives, at the start and at each exchange
@@ -40,9 +39,9 @@ def _slurm_tasks() -> int | None:
     return None if starts_others or tasks is None else int(tasks)
 
 
-def check_processes(trainer: pl.Trainer, hydra_overrides: Sequence[str], is_sweep: bool) -> None:
-    """Refuses processes that could not train together: each would run a whole sweep, train in another folder, or hang
-    after a restart by torchrun."""
+def check_processes(trainer: pl.Trainer, is_sweep: bool) -> None:
+    """Refuses processes that could not train together: each would run a whole sweep, or hang after a restart by
+    torchrun."""
     if is_sweep and trainer.world_size > 1 and _slurm_tasks() is None:
         raise LanternError(
             f"each of a point's {trainer.world_size} processes would run the whole sweep; give trainer.devices=1, or "
@@ -52,12 +51,6 @@ def check_processes(trainer: pl.Trainer, hydra_overrides: Sequence[str], is_swee
         raise LanternError(
             "torchrun would keep the addresses of dead processes, for which restarted ones would wait; start it with "
             f"{OWN_STORE} in the environment, or with --max-restarts=0"
-        )
-    environment = getattr(trainer.strategy, "cluster_environment", None)
-    chose_own_folders = trainer.world_size > 1 and environment is not None and environment.creates_processes_externally
-    if chose_own_folders and not is_sweep and not any(o.startswith(FOLDER) for o in hydra_overrides):
-        raise LanternError(
-            f"{trainer.world_size} processes were started without a common folder; give {FOLDER}<folder that all see>"
         )
 
 

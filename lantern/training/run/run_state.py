@@ -1,6 +1,6 @@
-"""What a training leaves on disk: checkpoints that are replaced whole while the one before is kept, and the folder that
-a killed run resumes in. Every checkpoint has its last validation, step and figures, and what it was measured on: of
-these are the exported step, its figures, and whether a best score of another run counts."""
+"""What a training leaves on disk: checkpoints that are replaced whole, and the folder that a killed run resumes in.
+Every checkpoint has its last validation, step and figures, and what it was measured on: of these are the exported step,
+its figures, and whether a best score of another run counts."""
 
 import os
 from collections.abc import Mapping
@@ -11,26 +11,28 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from hydra.utils import instantiate
 from lightning_fabric.plugins import TorchCheckpointIO
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities import rank_zero_only
 
+from lantern.data.splits import Splits
 from lantern.drafters.export import EXPORTED, VALIDATED
 from lantern.errors import LanternError, writing
-from lantern.evaluation.records import read_provenance
-from lantern.identity import digest, user_code, write_provenance
+from lantern.identity import digest, user_code
 from lantern.models.checkpoints import local_hashes, weights_file
-from lantern.runtime.files import is_file, is_intact_zip, replace_file, replace_text
-from lantern.runtime.home import leaves
-from lantern.training.run.checks import CAPTIONS
+from lantern.runtime.files import is_file, replace_file, replace_text
+from lantern.runtime.overrides import leaves
+from lantern.runtime.provenance import read_provenance, write_provenance
 from lantern.training.run.lightning_internals import is_last_step, is_validation_due
+from lantern.types import reader_of
 
 CONFIG, METRICS = "config.yaml", "metrics.csv"
-CODE = "user's code"  # key in the hashes of what a run has read
+CODE, CAPTIONS = "user's code", "training captions"  # keys in the hashes of what a run has read
 MEASURED_ON = "measured_on"  # key of a checkpoint: what decides the figures of a validation
 NAMED = {"last": "latest", "best": "best"}  # values of ckpt_path and files of a run's checkpoints folder
-ABSENT, MAX_SHOWN, MAX_CHARACTERS = "not given", 3, 60  # of settings that differ: differences, characters of a value
+MAX_SHOWN, WIDTH = 3, 60  # of settings that differ: how many, characters of a value
 MAY_DIFFER_ON_RESUME = {  # these change no weight
     "accelerator", "device", "devices", "num_nodes", "budget_gib", "cache_dir", "sweep", "logger", "num_workers",
     "log_every_n_steps",
@@ -38,30 +40,19 @@ MAY_DIFFER_ON_RESUME = {  # these change no weight
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Writes checkpoints by replace_file. An intact file that has the final name is kept at `previous_of`."""
+    """Writes checkpoints by replace_file."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:
         """Called by Lightning in the first process."""
         path = Path(path)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            kept = previous_of(path) if is_intact_zip(path) else None
-            replace_file(path, partial(_write, checkpoint), kept)
+            replace_file(path, partial(_write, checkpoint))
 
 
 def _write(checkpoint: dict[str, Any], path: Path) -> None:
     with open(path, "wb") as file:  # by its path torch would raise a RuntimeError for a full disk
         torch.save(checkpoint, file)
-
-
-def previous_of(path: Path) -> Path:
-    """Where the checkpoint before the one at `path` is kept."""
-    return path.with_name(f"{path.stem}.previous{path.suffix}")
-
-
-def whole_checkpoint(path: Path) -> Path | None:
-    """The checkpoint at `path`, or the one before it where that is torn or missing; None if neither is whole."""
-    return next((found for found in (path, previous_of(path)) if is_intact_zip(found)), None)
 
 
 class LatestCheckpoint(ModelCheckpoint):
@@ -123,10 +114,9 @@ class RunFolder(pl.Callback):
         if weights_file(exported := self.folder / self.config["task_name"]).is_file():
             _rename_aside(exported)
         latest = latest_of(self.folder)
-        own = [path.resolve() for path in (latest, previous_of(latest))]
-        if self.checkpoint is None or Path(self.checkpoint).resolve() not in own:  # a start and no resumption
-            for path in filter(Path.is_file, (latest, previous_of(latest))):
-                _rename_aside(path)
+        is_resumed = self.checkpoint is not None and Path(self.checkpoint).resolve() == latest.resolve()
+        if latest.is_file() and not is_resumed:
+            _rename_aside(latest)
         write_provenance(self.folder, self.config | {"device": self.device}, self.weights)
         replace_text(self.folder / CONFIG, OmegaConf.to_yaml(self.config))
         for logger in trainer.loggers:
@@ -172,27 +162,39 @@ def named_weights(config: dict[str, Any]) -> dict[str, str]:
     return found | ({CODE: code} if (code := user_code(config)) else {})
 
 
-def weights_of(config: dict[str, Any], task: pl.LightningModule) -> dict[str, str]:
-    """named_weights and the hash of the task's frozen target."""
-    target = getattr(task, "target", None)
-    return named_weights(config) | ({"target": target.weights_hash} if target is not None else {})
+def check_captions(cfg: DictConfig, task: object, batches: pl.LightningDataModule) -> None:
+    """Refuses captions of either split that the task's target does not read: words outside a closed vocabulary, or
+    classes."""
+    reader = reader_of(getattr(task, "target", task))
+    if reader.reads_any_text:
+        return
+    images = _images(cfg, batches)
+    captions = {caption for name in ("train", "validation") for caption in images.split(name).captions}
+    reader.check(sorted(captions))
+
+
+def data_hash(cfg: DictConfig, batches: pl.LightningDataModule) -> dict[str, str]:
+    """{CAPTIONS: hash of the training captions in order}. A hash of the files would depend on their paths and dates,
+    which differ if a run is resumed on a copy of the data."""
+    return {CAPTIONS: digest(list(_images(cfg, batches).split("train").captions))}
+
+
+def _images(cfg: DictConfig, batches: pl.LightningDataModule) -> Splits:
+    """The captioned images that a task's tables are made of."""
+    return instantiate(cfg.images) if "images" in cfg else getattr(batches.splits, "images", batches.splits)
 
 
 def named_checkpoint(ckpt_path: str | None, folder: Path) -> Path | None:
-    """The whole checkpoint that ckpt_path asks for: a path, or `last` or `best` of the run folder."""
+    """The checkpoint that ckpt_path asks for: a path, or `last` or `best` of the run folder."""
     if ckpt_path is None:
         return None
     is_name = ckpt_path in NAMED
     path = folder / "checkpoints" / f"{NAMED[ckpt_path]}.ckpt" if is_name else Path(str(ckpt_path))
-    found = whole_checkpoint(path)
-    if found is None:
-        wrong = "no checkpoint, or not all of one" if is_file(path) else "no file"
+    if not is_file(path):
         place = f" ({path})" if is_name else ""
         remedy = "give hydra.run.dir=<run folder> with it, or" if is_name else "give"
-        raise LanternError(f"ckpt_path={ckpt_path}{place} is {wrong}; {remedy} a .ckpt from a run's checkpoints folder")
-    if found != path:
-        print(f"{path} is torn or missing; the one before it, {found}, is used")
-    return found
+        raise LanternError(f"ckpt_path={ckpt_path}{place} is no file; {remedy} a .ckpt from a run's checkpoints folder")
+    return path
 
 
 def checkpoint_to_resume(
@@ -213,15 +215,15 @@ def checkpoint_to_resume(
 
 
 def unfinished_checkpoint(folder: Path, config: dict[str, Any], weights: Mapping[str, str]) -> str | None:
-    """The latest whole checkpoint of an unfinished run in this folder (a run without exported weights), or None. The
+    """The latest checkpoint of an unfinished run in this folder (a run without exported weights), or None. The
     number of processes may have changed since."""
-    path = latest_of(folder)
-    latest = whole_checkpoint(path)
-    if latest is None or not (folder / CONFIG).is_file() or weights_file(folder / config["task_name"]).is_file():
+    latest = latest_of(folder)
+    is_finished = weights_file(folder / config["task_name"]).is_file()
+    if not latest.is_file() or not (folder / CONFIG).is_file() or is_finished:
         return None
     what = f"hydra.run.dir={folder} holds an unfinished run"
     _check_same(folder, config, weights, what, f"ckpt_path={latest}")
-    print(f"resumed from {latest.resolve()}" + ("" if latest == path else f", because {path.name} is torn"))
+    print(f"resumed from {latest.resolve()}")
     return str(latest)
 
 
@@ -255,14 +257,10 @@ def _changed_settings(folder: Path, config: dict[str, Any]) -> str:
     """What differs between the config.yaml of a run folder and these settings; empty if nothing changes a weight."""
     configs = OmegaConf.load(folder / CONFIG), OmegaConf.create(OmegaConf.to_yaml(config))
     before, now = (lasting_settings(OmegaConf.to_container(each)) for each in configs)
-    pairs = {name: (str(before.get(name, ABSENT)), str(now.get(name, ABSENT))) for name in {**before, **now}}
-    others = [f"{name} was {_cut(old)}, is {_cut(new)}" for name, (old, new) in pairs.items() if old != new]
-    more = [f"{len(others) - MAX_SHOWN} more in its {CONFIG}"] if len(others) > MAX_SHOWN else []
-    return "; ".join(others[:MAX_SHOWN] + more)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
+    pairs = {name: [str(of.get(name, "not given")) for of in (before, now)] for name in {**before, **now}}
+    others = [(name, old[:WIDTH], new[:WIDTH]) for name, (old, new) in pairs.items() if old != new]
+    more = ["…"] if len(others) > MAX_SHOWN else []
+    return "; ".join([f"{name} was {old}, is {new}" for name, old, new in others[:MAX_SHOWN]] + more)
 
 
 def lasting_settings(config: Mapping[str, Any]) -> dict[str, Any]:

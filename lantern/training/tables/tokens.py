@@ -16,11 +16,11 @@ from datasets import Sequence as Column
 from torch import Tensor, nn
 
 from lantern.acceptance.exact import Exact
-from lantern.data.cached_table import Budget, TimeShare, cache_key, cached_rows
+from lantern.data.cached_table import Budget, TimeShare, cached_rows
 from lantern.data.splits import IndexedSplit, Split, Splits, UnusableImageError, report_skipped
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError, check_least
-from lantern.identity import state_hash, target_hashes
+from lantern.identity import digest, state_hash, target_hashes
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.weights_folder import tokens_hash
 from lantern.noise import image_seed
@@ -34,7 +34,8 @@ from lantern.verification import SharedNoise
 
 ENCODE_BATCH = 32
 ENCODED_PER_SHARD, SAMPLED_PER_SHARD = 256, 128  # at most so many are computed again after a killed run
-LEAST, FEW = 128, 8  # training images made whatever their time; samples drawn at once where time is short
+FEW = 8  # samples drawn at once where time is short
+LEAST = {"train": 32, "validation": FEW}  # images of a split made whatever their time
 MAX_CODES = 2**16  # of a uint16 column
 CAPTION_BYTES = 400  # of a long caption, for estimates
 MIN_DOWNSAMPLING = 8  # of all supported image tokenizers, for estimates
@@ -81,15 +82,14 @@ class TokenTable:
 
     def __init__(
         self, images: Splits, tokenizer: nn.Module, cache_dir: str, budget_gib: float = 20.0,
-        num_tokens: int | None = None, setting: str = "batches.splits.budget_gib", max_time: str | None = None,
-        share: float | None = None,
+        num_tokens: int | None = None, max_time: str | None = None, share: float | None = None,
     ) -> None:  # fmt: skip
         """`tokenizer` has encode(images [B, 3, H, W] in [0, 1]) -> [B, L] and codebook [V, C]; num_tokens: the target's
-        L; setting: the config key of the budget; share: part of max_time for as many images as fit, in random order."""
+        L; share: part of max_time for as many images as fit, in random order."""
         self.images, self.tokenizer, self.cache_dir, self.budget_gib = images, tokenizer, Path(cache_dir), budget_gib
-        self.num_tokens, self.setting, self.max_time, self.share = num_tokens, setting, max_time, share
+        self.num_tokens, self.limit_s, self.is_part = num_tokens, share_s(max_time, share), bool(share)
         num_codes, self.num_channels = tokenizer.codebook.shape
-        check_codes(num_codes, "tokenizer")
+        check_codes(num_codes)
         hash_of = tokens_hash if isinstance(tokenizer, VQTokenizer) else state_hash  # others may name no decoder
         self.tokenizer_hash = hash_of(tokenizer)
 
@@ -98,16 +98,13 @@ class TokenTable:
         source, channels = self.images.split(name), self.num_channels if self.kind == "latents" else 1
         side = source.size if isinstance(source, IndexedSplit) else source[0]["image"].shape[0]
         size = len(source) * (2 * channels * (side * side // MIN_DOWNSAMPLING**2) + CAPTION_BYTES)
-        budget = Budget(f"{self.kind} of {len(source):,} {name} images", size, self.budget_gib, self.setting)
-        key = cache_key(source.fingerprint, self.tokenizer_hash, "problems", *(["shuffled"] if self.share else []))
-        folder, order = self.cache_dir / f"{self.kind}-{name}-{key}", range(len(source))
-        shard = ENCODE_BATCH if self.share else ENCODED_PER_SHARD
-        limit = TimeShare(shard, LEAST if name == "train" else FEW, share_s(self.max_time, self.share))
-        rows = cached_rows(
-            folder, partial(self._rows, source, Random(0).sample(order, len(order)) if self.share else order), order,
-            COLUMNS[self.kind], 1, shard, ENCODE_BATCH, budget, limit,
-        )  # fmt: skip
-        key = key if len(rows) == len(source) else cache_key(key, len(rows))
+        budget = Budget(f"{self.kind} of {len(source):,} {name} images", size, self.budget_gib)
+        key = digest([source.fingerprint, self.tokenizer_hash, "problems", *(["shuffled"] if self.is_part else [])])
+        folder, places = self.cache_dir / f"{self.kind}-{name}-{key}", range(len(source))
+        shard, limit = ENCODE_BATCH if self.is_part else ENCODED_PER_SHARD, TimeShare(self.limit_s, LEAST[name])
+        make = partial(self._rows, source, Random(0).sample(places, len(places)) if self.is_part else places)
+        rows = cached_rows(folder, make, places, COLUMNS[self.kind], shard, ENCODE_BATCH, budget, limit)
+        key = key if len(rows) == len(source) else digest([key, len(rows)])
         problems = rows["problem"]
         if any(problems):
             skipped = {name: problem for name, problem in zip(rows["caption"], problems, strict=True) if problem}
@@ -169,14 +166,13 @@ def tokens_for(
     """A TokenTable of the target's own tokenizer."""
     if not hasattr(target.tokenizer, "encode"):
         raise LanternError(f"{type(target.tokenizer).__name__} decodes only; let the target draw: task=drafter_self")
-    setting = "token_table.budget_gib"
-    return TokenTable(images, target.tokenizer, cache_dir, budget_gib, target.num_tokens, setting, max_time, share)
+    return TokenTable(images, target.tokenizer, cache_dir, budget_gib, target.num_tokens, max_time, share)
 
 
-def check_codes(count: int, what: str) -> None:
+def check_codes(count: int) -> None:
     """Refuses more codes than a table's column holds."""
     if count > MAX_CODES:
-        raise LanternError(f"the {what} has {count} codes; token tables hold {MAX_CODES}")
+        raise LanternError(f"this model has {count} codes; token tables hold {MAX_CODES}")
 
 
 @torch.inference_mode()
@@ -197,8 +193,8 @@ class TargetSamples:
     ) -> None:  # fmt: skip
         """num_images: images per split, for evenly spaced captions, or cycling through them if there are fewer; None:
         one image per caption; share: part of max_time for as many of them as fit, in random order, a few at once."""
-        self.max_time, self.share = max_time, share
-        check_codes(target.vocab_size, "target")
+        self.limit_s, self.is_part = share_s(max_time, share), bool(share)
+        check_codes(target.vocab_size)
         self.pipeline = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), sampling)
         self.captions, self.cache_dir, self.seed, self.batch_size = captions, Path(cache_dir), seed, batch_size
         self.num_images, self.budget_gib = num_images, budget_gib
@@ -208,23 +204,21 @@ class TargetSamples:
         check_least(_place(name), 1, num_images=self.num_images, batch_size=self.batch_size)
         known, target = list(self.captions.split(name).captions), self.pipeline.target
         captions = _spread(known, len(known) if self.num_images is None else self.num_images)
-        if self.share:
+        if self.is_part:
             captions = Random(0).sample(captions, len(captions))
-        shard = FEW if self.share else SAMPLED_PER_SHARD
+        shard, limit = FEW if self.is_part else SAMPLED_PER_SHARD, TimeShare(self.limit_s, LEAST[name])
         made_by = *target_hashes(target), target.reading_hash(captions[0]), list(target.grid)
-        key = cache_key(
-            *made_by, str(target.embed_weight.dtype), asdict(self.pipeline.sampling), captions, self.seed, name
+        key = digest(
+            [*made_by, str(target.embed_weight.dtype), asdict(self.pipeline.sampling), captions, self.seed, name]
         )
-
         size = len(captions) * (2 * target.num_tokens + CAPTION_BYTES)
-        budget = Budget(f"{len(captions):,} {name} samples", size, self.budget_gib, f"{_place(name)}.budget_gib")
-        limit = TimeShare(shard, LEAST if name == "train" else FEW, share_s(self.max_time, self.share))
+        budget = Budget(f"{len(captions):,} {name} samples", size, self.budget_gib)
         rows = cached_rows(
             self.cache_dir / f"samples-{name}-{key}", partial(self._rows, name, captions), range(len(captions)),
-            COLUMNS["tokens"], 1, shard, min(self.batch_size, shard), budget, limit,
+            COLUMNS["tokens"], shard, min(self.batch_size, shard), budget, limit,
         )  # fmt: skip
         target.release()  # training may need the cache's memory
-        fingerprint = key if len(rows) == len(captions) else cache_key(key, len(rows))
+        fingerprint = key if len(rows) == len(captions) else digest([key, len(rows)])
         return TableSplit(rows, "tokens", _read_tokens, fingerprint, self._seeds(name, captions, range(len(rows))))
 
     def _seeds(self, name: str, captions: list[str], indices: Sequence[int]) -> list[int]:

@@ -3,18 +3,15 @@ drafter's mistakes from the output, so nothing else would notice them than a low
 
 import pytest
 import torch
-from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
+from support.toy import PROMPTS, SEEDS, decode, tiny_eagle, tiny_target
 from support.uneven_rounds import target_features, uneven_rounds
 from torch import Tensor
 
-from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
 from lantern.types import DraftTree
-from lantern.verification import SharedNoise
 
 TREES = {
     "chain": chain(4),
@@ -65,16 +62,18 @@ def slow_law(drafter: Eagle, sampling: Sampling, prompt: str, committed: list[in
     return sampling.law(target.head(target.guide(outputs[None])))[0, 0]
 
 
-@pytest.mark.parametrize("layers", [(), (1, 0)], ids=["features", "layers"])
+@pytest.mark.parametrize(
+    ("layers", "num_layers"), [((), 1), ((1, 0), 1), ((), 3)], ids=["features", "layers", "three layers deep"]
+)
 @pytest.mark.parametrize(("tree", "sampling"), CASES, ids=str)
 @torch.inference_mode()
-def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, sampling, layers):
+def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, sampling, layers, num_layers):
     """Catches lost pairs of accepted tokens, wrong positions, attention to siblings, features of other parents; layers
     in another order, outputs in their place, drafter outputs that are mapped again as layers are, and scores without
     temperature or top_k."""
     target = tiny_target(sampling.cfg_scale)
     policy = Witnessed(TREES[tree])
-    drafter = tiny_eagle(target, policy, sampling, layers=layers)
+    drafter = tiny_eagle(target, policy, sampling, layers, num_layers)
     for prompts, committed, forwards in uneven_rounds(target, drafter, 5):
         tokens_left = target.num_tokens - min(map(len, committed))
         assert forwards == min(policy.depth, tokens_left - 1)  # a level each
@@ -91,16 +90,15 @@ def test_layers_are_mapped_along_the_accepted_path_alone():
     target, rows = tiny_target(), []
     drafter = tiny_eagle(target, tree, Sampling(), layers=[0, 1])
     drafter.network.reads.fc.register_forward_hook(lambda _, given, made: rows.append(made.shape[2]))
-    generate(DecodingSetup(target, drafter, SharedNoise(), Exact(), Sampling()), PROMPTS[:2], SEEDS[:2], 2)
+    decode(target, drafter, Sampling(), 2, prompts=PROMPTS[:2])
     assert max(rows[1:]) <= tree.depth + 1 < tree.num_nodes
 
 
 def test_behind_a_prefix_of_one_position_a_row_starts_anew_with_its_next_image():
     """As in models of classes. Catches pairs of a row's former image that are still attended to."""
     target, sampling = tiny_target(prefix_len=1), Sampling()
-    setup = DecodingSetup(target, tiny_eagle(target, chain(4), sampling), SharedNoise(), Exact(), sampling)
-    prompts, seeds = ["a", "b", "c"], SEEDS[:3]
-    alone = [generate(setup, [prompt], [seed]) for prompt, seed in zip(prompts, seeds, strict=True)]
-    together = generate(setup, prompts, seeds)
+    parts, prompts = (target, tiny_eagle(target, chain(4), sampling), sampling, 1), ["a", "b", "c"]
+    alone = [decode(*parts, prompts=[prompt], seeds=[seed]) for prompt, seed in zip(prompts, SEEDS, strict=False)]
+    together = decode(*parts, prompts=prompts)
     assert together.steps.tolist() == [int(one.steps) for one in alone]
     assert torch.equal(together.tokens, torch.cat([one.tokens for one in alone]))

@@ -14,10 +14,9 @@ from safetensors import safe_open
 from support.configs import composed
 from support.paths import GOLDEN
 from support.recipes import feature_lk
+from support.toy import decode
 from torch.nn.functional import embedding
 
-from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
 from lantern.drafters.eagle.released import to_released
 from lantern.drafters.export import write_ours, write_released
@@ -34,7 +33,6 @@ from lantern.sampling import Sampling
 from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.variants import EagleStudent
 from lantern.trees.static import chain
-from lantern.verification.shared_noise import SharedNoise
 
 DRAFTER = GOLDEN / "lantern_drafter_tiny"
 
@@ -82,10 +80,7 @@ def test_the_golden_drafter_computes_what_the_released_code_computes(expected):
 def test_a_released_drafter_decodes_and_leaves_the_tokens_of_plain_decoding():
     target, sampling = target_of(torch.float64, (4, 4)), Sampling()
     drafter = load_eagle(DRAFTER, target, chain(3), sampling)
-    drafted, plain = (
-        generate(DecodingSetup(target, each, SharedNoise(), Exact(), sampling), ["a b", "c"], [1, 2], batch_size=2)
-        for each in (drafter, NoDrafter())
-    )
+    drafted, plain = (decode(target, each, sampling, 2, prompts=["a b", "c"]) for each in (drafter, NoDrafter()))
     assert torch.equal(drafted.tokens, plain.tokens)
 
 

@@ -73,7 +73,9 @@ def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left
 
 
 @pytest.mark.parametrize(
-    "reads", [((),), ((1, 0),), ((1, 0), True), ((1, 0), True, True)], ids=["features", "layers", "both", "stale"]
+    "reads",
+    [((),), ((1, 0),), ((1, 0), True), ((1, 0), True, True), ((), False, True, 3)],
+    ids=["features", "layers", "both", "stale", "three layers deep"],
 )
 @pytest.mark.parametrize("passes", [1, 2, 3])
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])

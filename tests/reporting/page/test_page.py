@@ -8,8 +8,9 @@ from support.made_sweep import PROMPTS, made_sweep, record_overrides
 from support.pages import read_content
 
 from lantern.evaluation.rows import SUMMARY, setting_id
-from lantern.reporting.page.write import command_of, commands, write_page
+from lantern.reporting.page.write import commands, write_page
 from lantern.runtime.files import replace_text
+from lantern.runtime.provenance import read_provenance
 
 
 def test_a_page_is_one_file_that_names_no_address(sweep):
@@ -32,13 +33,15 @@ def test_what_was_written_into_a_page_can_be_read_back(sweep):
     )  # the fake's tokens depend on seeds alone
 
 
-def test_every_row_of_a_page_has_the_profile_of_its_own_setting(tmp_path):
-    """Catches profiles read by their place instead of by their setting."""
+def test_every_row_of_a_page_has_the_profile_of_its_own_setting_and_the_page_its_version(tmp_path):
+    """Catches profiles read by their place instead of by their setting, and a page that nobody can cite."""
     rows = [{"drafter": "eagle", "acceptance": "lantern", "tree": "static", "delta": delta} for delta in (0.1, 0.2)]
     profiles = {setting_id(row): {"nodes": number} for number, row in enumerate(rows)}
+    rows = [row | {"version": "9.1"} for row in rows]
     write_page(tmp_path / "page.html", "page", rows, [], dict(reversed(profiles.items())))
     content = read_content(tmp_path / "page.html")
     assert [row["profile"]["nodes"] for row in content["rows"]] == [0, 1]
+    assert content["note"].endswith("Lantern 9.1.")
 
 
 def test_a_missing_record_is_told_and_a_missing_picture_leaves_its_prompt_out(tmp_path, caplog):
@@ -64,14 +67,14 @@ def test_a_command_reads_back_as_the_recorded_overrides(tmp_path, overrides, mod
     """Catches quotes that a shell removes, a ${…} that only the run can resolve, and a point that is a whole sweep."""
     given = overrides[2:] if folder else overrides
     record_overrides(tmp_path / "run", given, mode, tmp_path / folder if folder else None)
-    assert shlex.split(command_of(tmp_path / "run")) == ["python", "evaluate.py", *overrides, *added]
+    assert shlex.split(read_provenance(tmp_path / "run")["command"]) == ["python", "evaluate.py", *overrides, *added]
 
 
 def test_a_wheel_has_a_command_of_its_own(tmp_path, monkeypatch):
     """Catches evaluate.py where there is none."""
     monkeypatch.setattr("lantern.runtime.home.CHECKOUT", tmp_path)
     record_overrides(tmp_path / "run", ["seed=1"], "RUN")
-    assert command_of(tmp_path / "run") == "lantern-evaluate seed=1"
+    assert read_provenance(tmp_path / "run")["command"] == "lantern-evaluate seed=1"
 
 
 def test_commands_belong_to_settings_and_not_to_places(tmp_path):

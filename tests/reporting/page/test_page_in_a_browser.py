@@ -111,6 +111,25 @@ def test_the_star_is_at_first_the_row_of_best_json(page, tmp_path):
     assert page.ask(star).startswith("δ 0\n")  # within 1 % is no other
 
 
+def test_the_plot_has_its_reference_a_front_that_begins_there_and_axes_that_values_set(page, tmp_path):
+    """Catches output TV without plain decoding, a front of what is slower, points in a corner beside a bound of 40, a
+    highlighted row that has not won, and a winner by chance."""
+    shared = {"drafter": "eagle", "acceptance": "lantern"}
+    rows = [{"drafter": "none", "speedup": 1.0, "lossless": True}]
+    rows.append(shared | {"tree": "slow", "speedup": 0.5, "output_tv": 0.1})
+    rows.append(shared | {"tree": "fast", "speedup": 2.0, "speedup_low": 0.9, "speedup_high": 40.0, "output_tv": 0.2})
+    budget = Budget({}, most={"output_tv": 0.3})
+    write_page(tmp_path / "plot.html", "plot", rows, [], {}, budget.best(rows), budget)
+    page.open(tmp_path / "plot.html")
+    places = page.ask("[...document.querySelectorAll('#pareto .dot')].map(dot => +dot.getAttribute('cx'))")
+    assert (len(places), places[1] < places[0] < places[2]) == (3, True)
+    assert places[2] > page.ask("+document.querySelector('#pareto svg').getAttribute('width')") / 2
+    front = page.ask("document.querySelector('#pareto .front').getAttribute('points').split(' ')")
+    assert [float(point.split(",")[0]) for point in front] == pytest.approx([places[2], places[0]])
+    assert page.ask("document.querySelector('#table tr.chosen.best').innerText").startswith("fast")
+    assert "No setting is proven faster" in page.ask("document.querySelector('#budget').innerText")
+
+
 @pytest.mark.parametrize(("low", "best"), [(1.2, "steady"), (1.6, "noisy"), (None, "steady")])
 def test_the_budget_ranks_by_the_lower_bound_as_the_table_does(page, tmp_path, low, best):
     """Catches a noisy point that wins by its middle; a row without bounds comes last."""

@@ -41,13 +41,13 @@ class Made(NamedTuple):
     generation: Generation
 
 
-class Contender:
+class Side:
     """A pipeline with the records of its images in two parts: "speed", timed one by one, and "images", made in batches.
     Equal keys of a part mean equal tokens. Images of plain decoding are shared by the points of a sweep."""
 
     def __init__(
         self, pipeline: Pipeline, method: Pipeline, request: Request, run: EvaluationFolder, identity: RowIdentity,
-        bar: EvaluationBar | None = None,
+        bar: EvaluationBar,
     ) -> None:  # fmt: skip
         """method: the pipeline that is evaluated, on either side."""
         self.pipeline, self.request, self.run, self.bar = pipeline, request, run, bar
@@ -105,50 +105,36 @@ class Contender:
             [unpack(line["codes"]) if own is None else own for line, own in zip(lines, made, strict=True)]
         )
 
-    def has_timed(self, prompt: str, copy: int, before: int = 0) -> bool:
-        """Whether the record has a timing of the image that came after at least `before` others."""
-        line = self.find("speed", prompt, copy)
-        return line is not None and timings_before(line) >= before
-
-    def time(self, prompt: str, copy: int, seed: int, before: int = 0, is_counted: bool = True) -> Made | None:
+    def time(self, prompt: str, copy: int, seed: int, before: int = 0) -> Made:
         """Decodes one image alone and records its times and what other processes did, after `before` earlier
-        timings; None if it is on record. is_counted: false for an image that is timed again."""
-        made = None
-        if not self.has_timed(prompt, copy, before):
-            others = CpuContention()
-            started = perf_counter()
-            generation = self.pipeline.generate([prompt], [seed], 1)
-            decode_images(self.pipeline.target, generation.tokens)
-            seconds = {"latency_s": generation.latency_s, "end_to_end_s": perf_counter() - started}
-            used, sharers = others.cores_beside(generation.tokens), gpu_sharers(generation.tokens.device)
-            timed = {**seconds, "retimed": before, "other_cores": used, "gpu_sharers": sharers}
-            lines = lines_of(generation, "speed", [(prompt, copy, seed)], **timed)
-            self._add(lines, generation.tokens)
-            made = Made([prompt], generation)
-        if self.bar and is_counted:
-            self.bar.add(self.kind("speed"), 1, made is not None)
-        return made
+        timings."""
+        others = CpuContention()
+        started = perf_counter()
+        generation = self.pipeline.generate([prompt], [seed], 1)
+        decode_images(self.pipeline.target, generation.tokens)
+        seconds = {"latency_s": generation.latency_s, "end_to_end_s": perf_counter() - started}
+        used, sharers = others.cores_beside(generation.tokens), gpu_sharers(generation.tokens.device)
+        timed = {**seconds, "retimed": before, "other_cores": used, "gpu_sharers": sharers}
+        self._add(lines_of(generation, "speed", [(prompt, copy, seed)], **timed), generation.tokens)
+        self.bar.add(self.kind("speed"), 1, True)
+        return Made([prompt], generation)
 
     def make(self, batch: Batch) -> Iterator[Made]:
-        """Makes the missing images, in groups. The record of shared images is read under its lock: another point may
-        have made them meanwhile."""
+        """Makes the missing images in groups, a few batches each, so that waiting prompts take the rows of finished
+        images. An incomplete group is made again as a whole, since in low precision an image's rounding depends on its
+        batch. The record of shared images is read under its lock: another point may have made them meanwhile."""
+        size = BATCHES * self.request.batch_size
         with self._lock_images():
             self.read("images")
-            for group in groups_of(batch, self.request.batch_size):
-                if made := self.make_group(group):
-                    yield made
-
-    def make_group(self, group: Batch) -> Made | None:
-        """Makes a group of images unless all of them are on record. An incomplete group is made again as a whole, since
-        in low precision an image's rounding depends on its batch."""
-        made = None
-        if len(self.lines("images", group)) < len(group.prompts):
-            generation = self.pipeline.generate(group.prompts, group.seeds, self.request.batch_size)
-            self._add(lines_of(generation, "images", list(zip(*group, strict=True))), generation.tokens)
-            made = Made(group.prompts, generation)
-        if self.bar:
-            self.bar.add(self.kind("images"), len(group.prompts), made is not None)
-        return made
+            for start in range(0, len(batch.prompts), size):
+                group = batch.part(slice(start, start + size))
+                is_missing = len(self.lines("images", group)) < len(group.prompts)
+                if is_missing:
+                    generation = self.pipeline.generate(group.prompts, group.seeds, self.request.batch_size)
+                    self._add(lines_of(generation, "images", list(zip(*group, strict=True))), generation.tokens)
+                self.bar.add(self.kind("images"), len(group.prompts), is_missing)
+                if is_missing:
+                    yield Made(group.prompts, generation)
 
     def _add(self, lines: Sequence[Row], tokens: Tensor) -> None:
         """Appends the lines of images with tokens [N, L, ...]; they are on disk when this returns."""
@@ -178,59 +164,50 @@ class Contender:
             yield
 
 
-def time_in_turn(contenders: Sequence[Contender], batch: Batch) -> list[list[Made]]:
-    """Times every image with every contender, in alternating order, after a warm-up if any timing is missing. Returns
-    what was decoded, by contender."""
-    images = [(*image, first_valid_timing(contenders, *image[:2])) for image in zip(*batch, strict=True)]
-    if any(not one.has_timed(prompt, copy, first) for one in contenders for prompt, copy, _, first in images):
-        warm_up(contenders, batch)
-    made = call_in_turn([one.time for one in contenders], images)
-    return [[one for one in own if one is not None] for own in made]
-
-
-def first_valid_timing(contenders: Sequence[Contender], prompt: str, copy: int) -> int:
-    """The number of the first timing of an image that counts. Timings that only some contenders finished before the
-    process ended do not count: a ratio needs both times from the same minute, so all contenders time it again."""
-    lines = [one.find("speed", prompt, copy) for one in contenders]
-    return 0 if all(lines) else max((timings_before(line) + 1 for line in lines if line), default=0)
-
-
-def warm_up(contenders: Sequence[Contender], batch: Batch) -> None:
-    """Each contender decodes one unrecorded image. Plain decoding, the first contender, comes last: the method's
-    larger cache moves its recorded passes."""
-    for contender in (*contenders[1:], contenders[0]):
-        generation = contender.pipeline.generate(batch.prompts[:1], batch.seeds[:1], 1)
-        decode_images(contender.pipeline.target, generation.tokens)
-
-
-def retime(contenders: Sequence[Contender], batch: Batch, most: int) -> None:
-    """Times an image again with every contender while its last timings are disturbed, at most `most` times, and once
-    more if the process ended between the contenders' timings. The rule is fixed in advance and ignores speed-ups; the
-    records hold every timing."""
-    is_warm = False
+def time_in_turn(sides: Sequence[Side], batch: Batch, most: int) -> list[list[Made]]:
+    """Times every image with every side, in alternating order, behind a warm-up; then again while its last timings are
+    disturbed, at most `most` times. The rule is fixed in advance and ignores speed-ups; the records hold every timing.
+    Returns what was decoded, by side, each image once."""
+    first: list[list[Made]] | None = None
     while True:
-        timed = zip(*(one.lines("speed", batch) for one in contenders), strict=True)
-        counts = [_next_count(lines, most) for lines in timed]
-        due = [(*image, count, False) for *image, count in zip(*batch, counts, strict=True) if count]
+        images = [(image, [one.find("speed", *image[:2]) for one in sides]) for image in zip(*batch, strict=True)]
+        due = [(*image, timing) for image, lines in images if (timing := due_timing(lines, most)) is not None]
+        for one in sides:
+            if first:
+                one.bar.expect(one.kind("speed"), len(due))
+            else:
+                one.bar.add(one.kind("speed"), len(images) - len(due), False)
         if not due:
-            return
-        if not is_warm:
-            warm_up(contenders, batch)
-            is_warm = True
-        call_in_turn([one.time for one in contenders], due)
+            return first or [[] for _ in sides]
+        if not first:
+            warm_up(sides, batch)
+        timed = call_in_turn([one.time for one in sides], due)
+        first = first or timed
 
 
-def _next_count(lines: Sequence[Row], most: int) -> int:
-    """How many timings of an image precede the one that is due; 0 where none is."""
-    counts = [timings_before(line) for line in lines]
-    is_cut_short = min(counts) < max(counts)
-    return max(counts) + 1 if is_cut_short or (max(counts) < most and is_disturbed(lines)) else 0
+def due_timing(lines: Sequence[Row | None], most: int) -> int | None:
+    """How many timings of an image precede the one that is due, of the sides' last ones; None where none is. All sides
+    time it again where only some have before the process ended: a ratio needs both times from the same minute."""
+    counts = [timings_before(line) for line in lines if line]
+    if not counts:
+        return 0
+    is_cut_short = len(counts) < len(lines) or min(counts) < max(counts)
+    return max(counts) + 1 if is_cut_short or (max(counts) < most and is_disturbed(lines)) else None
 
 
-def is_disturbed(lines: Sequence[Row]) -> bool:
+def warm_up(sides: Sequence[Side], batch: Batch) -> None:
+    """Each side decodes one unrecorded image. Plain decoding, the first side, comes last: the method's
+    larger cache moves its recorded passes."""
+    for side in (*sides[1:], sides[0]):
+        generation = side.pipeline.generate(batch.prompts[:1], batch.seeds[:1], 1)
+        decode_images(side.pipeline.target, generation.tokens)
+        side.bar.leave_out()
+
+
+def is_disturbed(lines: Sequence[Row | None]) -> bool:
     """lines: an image's timings. The measured times are ignored: a method's times differ by image, so slow ones could
     only be detected for plain decoding, and timing those again would lower every speed-up."""
-    return any((line["other_cores"] or 0.0) > BUSY_CORES for line in lines)
+    return any((line["other_cores"] or 0.0) > BUSY_CORES for line in lines if line)
 
 
 def call_in_turn(calls: Sequence[Callable[..., Result]], items: Iterable[Sequence]) -> list[list[Result]]:
@@ -245,12 +222,6 @@ def call_in_turn(calls: Sequence[Callable[..., Result]], items: Iterable[Sequenc
 def alternating(number: int, parts: Sequence[Item]) -> Sequence[Item]:
     """The parts in order for an even number, else reversed: a machine that slows down then affects all parts alike."""
     return parts if number % 2 == 0 else parts[::-1]
-
-
-def groups_of(batch: Batch, batch_size: int) -> list[Batch]:
-    """The images that are made together, a few batches, so that waiting prompts take the rows of finished images."""
-    size = BATCHES * batch_size
-    return [batch.part(slice(start, start + size)) for start in range(0, len(batch.prompts), size)]
 
 
 def images_of(target: Target, tokens: Tensor) -> Images:
