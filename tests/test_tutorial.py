@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.offline_runs import read_run
+from support.offline_runs import runs_below
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
@@ -52,22 +52,26 @@ def arguments(command: str, folder: Path) -> list[str]:
     return [sys.executable, str((folder if is_own else ROOT) / program), *words, *SMALL[program], *places]
 
 
-def run(command: str, folder: Path) -> str:
+def run(command: str, folder: Path, said: list[str]) -> str:
+    """What a command prints; what it says on its standard error joins `said`. It has a W&B service of its own, which
+    has written all when it ends: one of this process, made by an earlier test, would be asked to go on."""
     environment = os.environ | {"PYTHONPATH": f"{folder}:{ROOT}", "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}
+    environment.pop("WANDB_SERVICE", None)
     words = arguments(command, folder) if command.startswith("python ") else ["bash", "-c", command]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, f"{command}\n{done.stderr[-3000:]}"
+    said.append(f"{command}\n{done.stderr[-3000:]}")
     return done.stdout
 
 
-def carry_out(folder: Path) -> list[str]:
+def carry_out(folder: Path, said: list[str]) -> list[str]:
     """Writes the page's files, runs its commands, and returns the shown lines that the commands above them have not
-    printed."""
+    printed. said: takes what the commands say on their standard error."""
     printed, missing = "", []
     for kind, text in BLOCK.findall(PAGE.read_text()):
         if kind == "sh":
             commands = [line for line in text.splitlines() if not line.startswith(NEEDS_AN_ACCOUNT)]
-            printed = "".join(run(command, folder) for command in commands)
+            printed = "".join(run(command, folder, said) for command in commands)
         elif kind == "text":
             missing += [line for line in text.splitlines() if not is_printed(line, printed)]
         else:  # a file, named in its first line
@@ -81,16 +85,16 @@ def carry_out(folder: Path) -> list[str]:
 def test_the_tutorial_can_be_followed_from_its_first_line_to_its_last(tmp_path):
     """Catches a command, a file or a printed line of the page that the programs no longer have."""
     write_tiny_weights(tmp_path / "weights", side=8)
-    assert carry_out(tmp_path) == []
+    said: list[str] = []
+    assert carry_out(tmp_path, said) == []
     runs = tmp_path / "runs" / "tutorial"
     row = read_rows(runs / "rule" / "results.jsonl")[-1]
     assert (row["acceptance"], row["acceptance.factor"], row["lossless"]) == ("boost", 2, False)
     assert row["law"] == "acceptance.factor=2 changes the law"
     factors = [read_rows(path)[-1]["acceptance.factor"] for path in sorted(runs.glob("sweep/*/results.jsonl"))]
     assert factors == [1, 2, 4]
-    tracked = [read_run(path.parent).run for path in runs.glob("sweep/**/*.wandb")]
-    assert len(tracked) == len(factors) + 2  # plain decoding's and the summary's
-    assert {run.run_group for run in tracked} == {"evaluate-sweep"}
+    tracked = runs_below(runs / "sweep", len(factors) + 2, "\n".join(said))  # plain decoding's and the summary's, too
+    assert {tracked_run.run.run_group for tracked_run in tracked} == {"evaluate-sweep"}
 
 
 def test_a_shown_line_is_compared_with_what_is_printed():
