@@ -16,15 +16,12 @@ LENGTH, SHARE = 5, 0.6
 
 def tiny_refined(
     target: LlamaGenTarget, sampling: Sampling, passes: int, length: int = LENGTH, branches: int = 0,
-    layers: Sequence[int] = (), adds_layers: bool = False, reads_stale: bool = False, num_layers: int = 1,
+    layers: Sequence[int] = (), adds_layers: bool = False, num_layers: int = 1,
 ) -> RefinedJacobi:  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        own = {"layers": layers, "adds_layers": adds_layers, "reads_stale": reads_stale, "num_layers": num_layers}
+        own = {"layers": layers, "adds_layers": adds_layers, "num_layers": num_layers}
         network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), **own)
-        if reads_stale:
-            torch.nn.init.normal_(network.stale.fc.weight, std=0.3)
-            torch.nn.init.uniform_(network.stale.share)
         if adds_layers:
             torch.nn.init.normal_(network.reads.fc.weight, std=0.1)
         network = network.to(target.embed_weight.dtype)

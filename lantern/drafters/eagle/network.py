@@ -4,7 +4,6 @@ rest. It reads the features after the final norm, or the inputs of several layer
 2503.01840), or the sum of both (ours)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -78,34 +77,6 @@ def made_reads(dim: int, layers: Sequence[int], adds_layers: bool) -> Reads:
     return fusion(dim, layers) if layers else LastFeatures()
 
 
-class Stale(NamedTuple):
-    """What the target's last pass has left at each place of a window."""
-
-    features: Tensor  # [B, T, D] that the head reads
-    embeddings: Tensor  # [B, T, D] of the tokens that the pass had read there
-    settled: Tensor  # [B, T] whether the token there is still the one that the pass had read
-    known: Tensor  # [B, T] false where it left nothing
-
-
-class StaleReader(nn.Module):
-    """How a drafter for refined windows reads stale features (ours). A map of them is added behind the last attention:
-    keys and values are of the pairs alone, and stay right once the place is committed. Where the token has changed, the
-    output is mixed with them by channel. It begins as RefinedJacobi's fixed mixture with a share of one half."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.fc = nn.Linear(2 * dim, dim, bias=False)
-        nn.init.zeros_(self.fc.weight)
-        self.share = nn.Parameter(torch.full((dim,), 0.5))  # of the layer's own output
-
-    def added(self, stale: Stale) -> Tensor:  # [B, T, D]
-        return self.fc(torch.cat([stale.features, stale.embeddings], dim=-1)) * stale.known[..., None]
-
-    def mixed(self, outputs: Tensor, stale: Stale) -> Tensor:  # [B, T, D]
-        share = torch.where(stale.settled[..., None], 0.0, self.share)
-        return torch.where(stale.known[..., None], torch.lerp(stale.features, outputs, share), outputs)
-
-
 class PairNetwork(nn.Module):
     """What all drafters of pairs, a feature and the token behind it, have."""
 
@@ -137,13 +108,11 @@ class EagleNetwork(PairNetwork):
 
     def __init__(
         self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None,
-        layers: Sequence[int] = (), adds_layers: bool = False, normed: bool = False, reads_stale: bool = False,
-        num_layers: int = 1,
+        layers: Sequence[int] = (), adds_layers: bool = False, normed: bool = False, num_layers: int = 1,
     ) -> None:  # fmt: skip
         """embedding_rows: rows of its own frozen embedding, as in released drafters; None: uses the target's. layers,
         adds_layers: see made_reads. normed: adds a norm before attention and norms of its heads, as in LANTERN's
-        drafter for Anole. reads_stale: adds a StaleReader. num_layers: of the drafter; those behind the first are
-        LlamaGen's."""
+        drafter for Anole. num_layers: of the drafter; those behind the first are LlamaGen's."""
         super().__init__()
         self.reads = made_reads(dim, layers, adds_layers)
         self.embed_weight: Tensor | None
@@ -154,7 +123,6 @@ class EagleNetwork(PairNetwork):
         self.ffn_norm = nn.RMSNorm(dim, eps=eps)
         self.feed_forward = FeedForward(dim, hidden_dim)
         self.deeper = nn.ModuleList(Block(dim, num_heads, hidden_dim, eps) for _ in range(num_layers - 1))
-        self.stale = StaleReader(dim) if reads_stale else None
 
     @property
     def layers(self) -> list["EagleNetwork | Block"]:
@@ -176,19 +144,16 @@ class EagleNetwork(PairNetwork):
 
     def forward(
         self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
-        caches: Sequence[KeyValues | None] | None = None, stale: Stale | None = None,
+        caches: Sequence[KeyValues | None] | None = None,
     ) -> Tensor:  # fmt: skip
         """embeddings, features [B, T, D] from `reads` or of this network's own outputs, rotation [B or 1, T, 2, Dh]
         -> [B, T, D]. mask None: plain causal; caches: of each layer, in place of a mask."""
-        reader = None if stale is None else self.stale
         caches = caches or [None] * self.num_layers
         x = self.fc(torch.cat([embeddings, features], dim=-1))
         for layer, cache in zip(self.layers, caches, strict=True):
             x = x + layer.attention(layer.attention_norm(x) if layer.attention_norm else x, rotation, mask, cache)
-            if reader and stale and layer is self.layers[-1]:
-                x = x + reader.added(stale)
             x = x + layer.feed_forward(layer.ffn_norm(x))
-        return reader.mixed(x, stale) if reader and stale else x
+        return x
 
 
 class FusedEagle:
@@ -198,28 +163,13 @@ class FusedEagle:
         on_embedding, on_feature = network.fc.weight.chunk(2, dim=1)
         self.table = F.linear(network.embedding(embed_weight), on_embedding, network.fc.bias)  # [V, D]
         self.on_feature = linear(on_feature.contiguous())
-        self.stale = network.stale
-        if network.stale:
-            on_stale, on_former = network.stale.fc.weight.chunk(2, dim=1)
-            self.on_stale = linear(on_stale.contiguous())
-            self.former_table = F.linear(network.embedding(embed_weight), on_former)  # [V, D]
         self.layers = [FusedLayer(layer) for layer in network.layers]
         self.dtype = precise(embed_weight)
 
-    def read_stale(self, tokens: Tensor, features: Tensor) -> Tensor:
-        """StaleReader.added of a pass's features [B, R, W, D], made from tokens [B, W] -> [B, R, W, D]."""
-        rows = tokens[:, None].expand(features.shape[:3]).flatten()
-        return self.on_stale(features.flatten(0, 2)).to(self.dtype).add_(self.former_table[rows]).view(features.shape)
-
-    def __call__(
-        self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, view: KVView, added: Tensor | None = None
-    ) -> Tensor:
-        """tokens [B, T], features [B, R, T, D] -> [B, R, T, D]; added [B, R, T, D]: of read_stale, zeros where there is
-        none; see FusedLayer for the others."""
+    def __call__(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
+        """tokens [B, T], features [B, R, T, D] -> [B, R, T, D]; see FusedLayer for the others."""
         rows = tokens[:, None].expand(features.shape[:3]).flatten()
         x = self.on_feature(features.flatten(0, 2)).to(self.dtype).add_(self.table[rows])
-        *first, last = self.layers
-        for index, layer in enumerate(first):
+        for index, layer in enumerate(self.layers):
             x = layer(x, rotary, mask, view, index)
-        x = last(x, rotary, mask, view, len(first), None if added is None else added.flatten(0, 2))
         return x.to(features.dtype).view(features.shape)

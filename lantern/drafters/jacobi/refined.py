@@ -98,18 +98,16 @@ class RefinedJacobi(FeatureDrafter):
         features = stale
         tokens = torch.cat([committed, picks[:, :-1]], 1)
         before = torch.cat([exact, features[-1, :, :, :-1]], 2)
-        added = self._added(at, stale[0], read, unseen)
-        outputs = at.from_root(self._layer(tokens, before, rotary, mask, at.view, added))
+        outputs = at.from_root(self._layer(tokens, before, rotary, mask, at.view))
         for number in range(self.passes):
             if number:  # the committed pairs and the root's output stay
                 start, before = perf_counter(), features[-1, :, :, :-1]
-                behind = None if added is None else added[:, :, at.longest :]
-                own = self._layer(picks[:, :-1], before, *at.rerun_window(rotary, mask), behind)
+                own = self._layer(picks[:, :-1], before, *at.rerun_window(rotary, mask))
                 outputs = torch.cat([outputs[:, :, :1], own], 2)
             tokens = F.pad(picks[:, :-1], (1, 0), value=-1)  # -1: the token read at the root's place was rejected
             settled = (tokens == read) & ~unseen
-            mixed = stale[:1] if self._layer.stale else stale  # trained on what the head reads
-            features = torch.lerp(mixed, outputs, self._share(settled, unseen))
+            share = torch.where(settled, 0.0, self.share).masked_fill(unseen, 1.0)  # [B, W] of EAGLE's features
+            features = torch.lerp(stale, outputs, share[:, None, :, None].to(stale.dtype))
             law = self._law(features[0], start)
             if self._branches.count:
                 codes, scores = proposals.gumbel_topk(law, self._branches.ranks)
@@ -123,24 +121,6 @@ class RefinedJacobi(FeatureDrafter):
         logits = self.target.head(self.target.guide(features))
         self.forward_s += perf_counter() - start
         return self.sampling.law(logits)
-
-    def _added(self, at: PairPass, stale: Tensor, read: Tensor, unseen: Tensor) -> Tensor | None:
-        """What a layer that reads stale features [B, R, W, D] adds at the slots [B, R, A + W - 1, D]: at the root's,
-        which is the last of the closed pairs, and at those behind it."""
-        if not self._layer.stale:
-            return None
-        own = self._layer.read_stale(read, stale).masked_fill(unseen[:, None, :, None], 0.0)
-        added = own.new_zeros(*own.shape[:2], at.longest, own.shape[3])
-        roots = at.count - 1 if at.count is not None else torch.full_like(read[:, 0], at.longest - 1)
-        added[torch.arange(len(own), device=own.device), :, roots] = own[:, :, 0]
-        return torch.cat([added, own[:, :, 1:]], dim=2)
-
-    def _share(self, settled: Tensor, unseen: Tensor) -> Tensor:
-        """Weight of EAGLE's features [B, 1, W, 1 or D]: 0 where the last pass read the same token (settled [B, W]), 1
-        where it read none (unseen [B, W]); elsewhere `share`, or that of a layer that reads stale features."""
-        changed = self._layer.stale.share if self._layer.stale else self.share
-        share = torch.where(settled[..., None], 0.0, changed).masked_fill(unseen[..., None], 1.0)
-        return share[:, None].to(self._stale.dtype)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the accepted pairs, and the features and picks of the positions behind the verdict's token."""

@@ -76,18 +76,14 @@ class FusedLayer:
         self.head_norm = attention.head_norm
         self.attend = explicit_attention if attention.wo.weight.device.type == "cpu" else flash_attention
 
-    def __call__(
-        self, x: Tensor, rotary: Tensor, mask: Tensor, view: KVView, index: int = 0, added: Tensor | None = None
-    ) -> Tensor:
-        """x [B R T, D], rotary [B R or 1, T, 2, 1, Dh / 2] of queries and keys, mask [B R, 1, T, S] -> [B R T, D].
-        added [B R T, D]: to what attention gives."""
+    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, view: KVView, index: int = 0) -> Tensor:
+        """x [B R T, D], rotary [B R or 1, T, 2, 1, Dh / 2] of queries and keys, mask [B R, 1, T, S] -> [B R T, D]."""
         batch, length = mask.shape[0], mask.shape[2]
         heads = self.qkv(self.norm(x)).to(x.dtype).view(batch, length, 3, self.num_heads, -1)
         pairs = torch.view_as_complex(self.head_norm(heads[:, :, :2]).unflatten(-1, (-1, 2)))
         query, key = torch.view_as_real(pairs * rotary).flatten(-2).transpose(1, 3).unbind(2)  # [B R, H, T, Dh] each
         attended = self.attend(query, *view.update(index, key, heads[:, :, 2].transpose(1, 2)), mask)
         x = x + self.out(attended.transpose(1, 2).reshape(x.shape).to(self.dtype))
-        x = x if added is None else x.add_(added)
         gate, up = self.gate_up(self.ffn_norm(x)).chunk(2, dim=-1)
         return x.add_(self.down(F.silu(gate).mul_(up)))
 

@@ -109,7 +109,7 @@ class DrafterTask(pl.LightningModule):
         laws = self._laws(pairs, self._fresh_seeds(len(batch["tokens"])))
         if recipe.feature_noise:
             pairs = pairs._replace(previous=pairs.previous + recipe.feature_noise * self._noise(pairs.previous))
-        losses, alphas, features = self._lessons(batch, pairs, laws)
+        losses, alphas, features = self._lessons(pairs, laws)
         loss = recipe.objective(losses, alphas)
         if recipe.feature_weight:
             regression = torch.stack([F.smooth_l1_loss(own.float(), taught.float()) for own, taught in features]).mean()
@@ -118,9 +118,7 @@ class DrafterTask(pl.LightningModule):
         self.log("train/loss", loss, prog_bar=True)
         return loss
 
-    def _lessons(
-        self, batch: dict, pairs: DrafterPairs, laws: GuidedLaws
-    ) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+    def _lessons(self, pairs: DrafterPairs, laws: GuidedLaws) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
         """-> losses and overlaps [depth, B, S]; of each pass the drafter's features and the target's, of the first at
         all image positions, of later ones at chain sites."""
         depth, first = self._depth(), self.target.prefix_len - 1

@@ -112,28 +112,28 @@ class GuidedLaws:
         return self.head_backward(gradient.to(self.features.dtype))
 
 
-def site_losses(drafted: Tensor, teaching: GuidedLaws, loss: SiteLoss, ahead: int = 1) -> tuple[Tensor, Tensor]:
-    """drafted [depth, B, S, D]: guided outputs of pass d at the positions ahead * d … ahead * d + S - 1 -> losses and
-    overlaps [depth, B, S]; the losses carry the gradient."""
+def site_losses(drafted: Tensor, teaching: GuidedLaws, loss: SiteLoss) -> tuple[Tensor, Tensor]:
+    """drafted [depth, B, S, D]: guided outputs of pass d at the positions d … d + S - 1 -> losses and overlaps [depth,
+    B, S]; the losses carry the gradient."""
     with torch.autocast(drafted.device.type, enabled=False):  # as decoding runs the head
-        return _BlockwiseLoss.apply(drafted, teaching, loss, ahead)
+        return _BlockwiseLoss.apply(drafted, teaching, loss)
 
 
 class _BlockwiseLoss(torch.autograd.Function):
     """Computes the gradient of the outputs already in forward, with the losses, while a block's laws are in memory."""
 
     @staticmethod
-    def forward(ctx, drafted: Tensor, teaching: GuidedLaws, loss: SiteLoss, ahead: int) -> tuple[Tensor, Tensor]:
+    def forward(ctx, drafted: Tensor, teaching: GuidedLaws, loss: SiteLoss) -> tuple[Tensor, Tensor]:
         gradient = torch.empty_like(drafted)
         dtype = torch.promote_types(drafted.dtype, torch.float32)
         losses, alphas = drafted.new_empty(2, *drafted.shape[:-1], dtype=dtype).unbind()
         for images, block in _blocks(drafted):
             width = block.stop - block.start
-            positions = torch.arange(block.start, block.stop + ahead * (len(drafted) - 1), device=drafted.device)
+            positions = torch.arange(block.start, block.stop + len(drafted) - 1, device=drafted.device)
             p = teaching.p(images, positions)
             noise = cache(partial(teaching.noise, images, positions))  # computed if the loss reads it, once per block
             for d, outputs in enumerate(drafted):
-                at = slice(ahead * d, ahead * d + width)
+                at = slice(d, d + width)
                 scores = teaching.scores(outputs[images, block]).requires_grad_()
                 with torch.enable_grad():
                     sites = Sites(p[:, at], scores.log_softmax(-1), lambda at=at, noise=noise: noise()[:, at])
@@ -146,9 +146,9 @@ class _BlockwiseLoss(torch.autograd.Function):
         return losses, alphas
 
     @staticmethod
-    def backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient * upstream[..., None].to(gradient.dtype), None, None, None
+        return gradient * upstream[..., None].to(gradient.dtype), None, None
 
 
 def _blocks(drafted: Tensor) -> Iterator[tuple[slice, slice]]:

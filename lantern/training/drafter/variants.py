@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from lantern.drafters.eagle.feature_drafter import require_layers
-from lantern.drafters.eagle.network import EagleNetwork, PairNetwork, StaleReader
+from lantern.drafters.eagle.network import EagleNetwork, PairNetwork
 from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, read_drafter
 from lantern.drafters.parallel import ParallelNetwork
 from lantern.errors import LanternError, check_whole
@@ -54,30 +54,9 @@ class EagleStudent:
 
     def config(self, network: EagleNetwork) -> dict:
         own = {} if network.embed_weight is None else {"embedding_rows": len(network.embed_weight)}
-        parts = {"normed": network.attention_norm, "reads_stale": network.stale}
+        normed = {"normed": True} if network.attention_norm else {}
         deeper = {"num_layers": network.num_layers} if network.deeper else {}
-        return {"eps": network.ffn_norm.eps, **own, **{name: True for name, part in parts.items() if part}, **deeper}
-
-
-class WindowStudent(EagleStudent):
-    """EAGLE for refined windows, with a reader of stale features; WindowTask trains it."""
-
-    def __init__(self, window_passes: int, spacing: int, num_layers: int = 1) -> None:
-        """window_passes: over a window; spacing: places between the roots of two windows, at least."""
-        super().__init__(num_layers)
-        check_whole("distil.student", 1, window_passes=window_passes, spacing=spacing)
-        self.window_passes, self.spacing = window_passes, spacing
-
-    def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> EagleNetwork:
-        return self._reading(super().build(target, layers, adds_layers))
-
-    def load(self, checkpoint: str, target: Target) -> EagleNetwork:
-        return self._reading(super().load(checkpoint, target))
-
-    @staticmethod
-    def _reading(network: EagleNetwork) -> EagleNetwork:
-        network.stale = network.stale or StaleReader(network.fc.out_features)
-        return network
+        return {"eps": network.ffn_norm.eps, **own, **normed, **deeper}
 
 
 class ParallelStudent:

@@ -9,7 +9,7 @@ from support.tiny_refined import LENGTH, SHARE, tiny_refined
 from support.toy import CODES, DIM, PROMPTS, decode, plain_tokens, random_verdict, tiny_target
 from support.uneven_rounds import target_features
 
-from lantern.drafters.eagle.network import EagleNetwork, Stale
+from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.errors import LanternError
 from lantern.models.llamagen.transformer import feed_forward_dim
@@ -53,18 +53,10 @@ def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left
         before = torch.cat([exact, *(feature[:, None] for feature in features[:-1])], dim=1)
         embeddings = target.embed(torch.tensor([tokens] * target.guidance))
         positions = torch.arange(1, len(tokens) + 1).clamp(max=len(target.rotation) - 1)
-        found, read = torch.zeros_like(embeddings), torch.zeros_like(embeddings)
-        known, settled = torch.zeros(2, len(tokens)).bool()
-        for k in range(seen):
-            place = len(tokens) - LENGTH + k
-            known[place], settled[place] = True, k > 0 and guesses[k] == left.tokens[k]
-            found[:, place], read[:, place] = left.features[:, k, :DIM], target.embed(torch.tensor(left.tokens[k]))
-        left_behind = Stale(found, read, *(part.expand(len(embeddings), -1) for part in (settled, known)))
-        rotation = target.rotation[None, positions]
-        outputs = drafter.network(embeddings, before, rotation, None, stale=left_behind)[:, -LENGTH:]
+        outputs = drafter.network(embeddings, before, target.rotation[None, positions], None)[:, -LENGTH:]
         features, predicted = [], []
         for k, guess in enumerate(guesses):
-            share = 1.0 if k >= seen or drafter.network.stale else SHARE if k == 0 or guess != left.tokens[k] else 0.0
+            share = 1.0 if k >= seen else SHARE if k == 0 or guess != left.tokens[k] else 0.0
             features.append(stale_read[k] + share * (outputs[:, k] - stale_read[k]))
             predicted.append(stale[k] + share * (outputs[:, k] - stale[k]))
         logits = target.head(target.guide(torch.stack(predicted, 1)[None]))[0]
@@ -74,8 +66,8 @@ def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left
 
 @pytest.mark.parametrize(
     "reads",
-    [((),), ((1, 0),), ((1, 0), True), ((1, 0), True, True), ((), False, True, 3)],
-    ids=["features", "layers", "both", "stale", "three layers deep"],
+    [((),), ((1, 0),), ((1, 0), True), ((), False, 3)],
+    ids=["features", "layers", "both", "three layers deep"],
 )
 @pytest.mark.parametrize("passes", [1, 2, 3])
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
