@@ -61,29 +61,14 @@ class Unread(NamedTuple):
     laws: Tensor  # [B, W, V], of which the first `seen` are of their own position; the others repeat the last of these
     seen: Tensor  # [B]
     last: Tensor  # [B] the newest guess that a pass has read, or the root
-    tokens: Tensor  # [B, L + W + 1] the image, valid up to the root; none for a start without reads_image
-    root: Tensor  # [B] the root's place in the image; the window's k-th position is k + 1 behind it
-    target: Target
 
     @property
     def unseen(self) -> Tensor:  # [B, W]
         return torch.arange(self.laws.shape[1], device=self.seen.device) >= self.seen[:, None]
 
-    @property
-    def places(self) -> Tensor:  # [B, W] of the window's positions in the image
-        return self.root[:, None] + 1 + torch.arange(self.laws.shape[1], device=self.root.device)
-
-    def repeating(self, places: Tensor) -> Tensor:
-        """The laws; where no pass has read, all mass is on the image's token at places [B, W], if there is one."""
-        has_one = (places >= 0) & (places <= self.root[:, None])
-        tokens = self.tokens.gather(1, places.clamp(0, self.tokens.shape[1] - 1))
-        certain = torch.zeros_like(self.laws).scatter_(2, tokens[..., None], 1.0)
-        return torch.where((self.unseen & has_one)[..., None], certain, self.laws)
-
 
 class Start(Protocol):
-    """Initial laws of positions that no pass has read yet. One that reads the image so far has reads_image = True. What
-    a start of somebody else returns is normalised."""
+    """Initial laws of positions that no pass has read yet. What a start of somebody else returns is normalised."""
 
     def __call__(self, unread: Unread) -> Tensor: ...  # -> the laws [B, W, V] to draw guesses from
 
@@ -97,38 +82,30 @@ class Window:
     former guesses there. `laws` [B, W, V] are those from which this round's guesses were drawn."""
 
     def __init__(self, length: int, target: Target, start: Start, redraw: Redraw, sampling: Sampling) -> None:
-        check_whole("drafter", length=length)
-        if length < 1:
-            raise LanternError(f"drafter.length={length}: a window needs 1 position at least")
+        check_whole("drafter", 1, length=length)
         check_nodes(length, f"drafter.length={length}")
         if start is None:
             raise LanternError("drafter.start=null is no way to start; leave it out for the default")
         self.length, self._target, self._start, self._redraw = length, target, start, redraw
         self._sampling = sampling
-        self._reads_image = getattr(start, "reads_image", False)
 
     def allocate(self, batch_size: int) -> None:
         target = self._target
         self._laws = target.codebook.float().new_zeros(batch_size, self.length, target.vocab_size)
         self._former = Guess(torch.zeros_like(self._laws[..., 0], dtype=torch.long), self._laws)
         self._seen = torch.zeros_like(self._former.tokens[:, 0])
-        self._root = self._seen.clone()
-        kept = target.num_tokens + self.length + 1 if self._reads_image else 0
-        self._image = self._seen.new_zeros(batch_size, kept)
 
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         """The first window starts from the prefix's law alone."""
         law = self._sampling.law(prefill.logits)
         self._laws = self._laws.to(law.dtype)
         self._laws[rows] = law
-        self._seen[rows] = self._root[rows] = 0
+        self._seen[rows] = 0
 
     def guess(self, roots: Tensor, proposals: Proposals) -> Guess:
         known = (self._seen - 1).clamp(min=0)  # of the laws that a pass yields, all but the last had a guess
         last = torch.cat([roots[:, None], self._former.tokens], 1).gather(1, known[:, None])[:, 0]
-        if self._reads_image:
-            self._image.scatter_(1, self._root[:, None], roots[:, None])
-        unread = Unread(self._laws, self._seen, last, self._image, self._root, self._target)
+        unread = Unread(self._laws, self._seen, last)
         laws = self._start(unread)
         # drafts are judged as draws from these laws, whatever a start of somebody else returns
         self.laws = laws = laws if is_ours(self._start) else normalise(laws.clamp(min=0), unread.laws)
@@ -139,11 +116,6 @@ class Window:
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the laws in probs [B, N, V] of the positions behind the verdict's token, and their guesses."""
         nodes, self._seen = stale_nodes(tree, verdict, self.length)
-        if self._reads_image:  # what lies behind the accepted tokens is written over before it is read
-            path = verdict.path[:, : self.length + 1].clamp(min=0)
-            places = self._root[:, None] + torch.arange(path.shape[1], device=nodes.device)
-            self._image.scatter_(1, places, tree.tokens.gather(1, path))
-        self._root = self._root + verdict.num_committed
         rows = torch.arange(len(nodes), device=nodes.device)[:, None]
         nodes = nodes if len(nodes) == 1 else nodes + tree.tokens.shape[1] * rows
         self._laws = probs.flatten(0, 1).index_select(0, nodes.flatten()).unflatten(0, nodes.shape)
@@ -154,7 +126,6 @@ class Window:
     def keep(self, rows: Tensor) -> None:
         """Shrinks the batch to these rows, in this order."""
         self._laws, self._seen, former = self._laws[rows], self._seen[rows], self._former
-        self._image, self._root = self._image[rows], self._root[rows]
         self._former = Guess(former.tokens[rows], None if former.laws is None else former.laws[rows])
 
 

@@ -87,7 +87,7 @@ class HuggingFaceTarget(CachedTarget):
         share_keys(body)
         if not vocabulary.embed.is_meta:  # on the meta device shapes stay the checkpoint's
             fuse_projections(body.layers)
-        self.prompts, self.image_grid, self.preview = prompts, tuple(grid), preview
+        self.prompts = prompts
         self.grid = token_layout(grid, preview)
         self.num_tokens = self.grid[0] * self.grid[1]
         self.vocab_size, device = len(vocabulary.embed), vocabulary.embed.device

@@ -9,7 +9,7 @@ from support.toy import CODES, PROMPTS, decode, plain_tokens, random_verdict, ti
 
 from lantern.drafters.jacobi.jacobi import Jacobi, cut_chain, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
-from lantern.drafters.jacobi.starts import Above, Left, Nearest, Preview, Uniform
+from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.drafters.jacobi.window import Unread, Window, stale_nodes
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
@@ -17,8 +17,7 @@ from lantern.types import PADDING, DraftTree, TreeTopology
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
-STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left(), "above": Above()}
-PREVIEWED = [0, 0, 1, 1, 2, 2, 3, 3, 2, 2, 3, 3, 2, 2, 3, 3]  # in a preview of 2 x 2, of an image of 2 x 4 behind it
+STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left()}
 SAMPLINGS = [pytest.param(Sampling(), id="sampled"), pytest.param(Sampling(0.0), id="greedy")]
 SAMPLINGS += [pytest.param(Sampling(top_k=5), id="top_k")]
 
@@ -35,21 +34,16 @@ def test_a_window_decodes_the_tokens_of_plain_decoding(sampling, start):
         assert found.tokens_per_step > 2
 
 
-@pytest.mark.parametrize("start", [*STARTS, "preview"])
+@pytest.mark.parametrize("start", STARTS)
 def test_a_start_guesses_what_it_is_named_for(start):
     """Against lists, since verification hides a wrong guess. Row 0 has no law of its own position."""
     width, codes, generator = 5, 7, torch.Generator().manual_seed(0)
     laws = torch.rand(3, width, codes, generator=generator)
     seen, last = torch.tensor([0, 2, 3]), torch.tensor([4, 0, 6])
-    tokens, root = torch.randint(codes, (3, 20), generator=generator), torch.tensor([1, 9, 11])
-    target = SimpleNamespace(grid=(3, 4), image_grid=(2, 4), preview=(2, 2))
-    found = (Preview() if start == "preview" else STARTS[start])(Unread(laws, seen, last, tokens, root, target))
+    found = STARTS[start](Unread(laws, seen, last))
     for row in range(3):
         for offset in range(width):
-            wanted, place = laws[row, offset], int(root[row]) + 1 + offset
-            there = {"above": place - 4, "preview": PREVIEWED[place - 4] if place >= 4 else -1}.get(start, -1)
-            if offset >= seen[row] and 0 <= there <= root[row]:
-                wanted = torch.eye(codes)[tokens[row, there]]
+            wanted = laws[row, offset]
             if offset >= seen[row] and start == "uniform":
                 wanted = torch.full((codes,), 1 / codes)
             elif offset >= seen[row] and start == "left":
@@ -68,9 +62,7 @@ def test_a_start_is_given_the_newest_guess_or_else_the_root(needs_draft_law):
         given.append(unread)
         return unread.laws
 
-    start.reads_image = True
-
-    target = SimpleNamespace(codebook=tiny_target().codebook, vocab_size=CODES, num_tokens=400)
+    target = SimpleNamespace(codebook=tiny_target().codebook, vocab_size=CODES)
     window = Window(4, target, start, lambda *_: draw(CODES, (len(images), 4)), Sampling())
     window.allocate(3)
     window.begin(SimpleNamespace(logits=torch.zeros(3, 1, CODES)), torch.arange(3))
@@ -90,8 +82,6 @@ def test_a_start_is_given_the_newest_guess_or_else_the_root(needs_draft_law):
         for row, image in enumerate(images):
             image[roots_at[row]] = int(roots[row])
             assert int(given[-1].last[row]) == image[max(roots_at[row], read_to[row])]
-            assert int(given[-1].root[row]) == roots_at[row]
-            assert given[-1].tokens[row, : roots_at[row] + 1].tolist() == [image[at] for at in range(roots_at[row] + 1)]
             image |= {roots_at[row] + 1 + place: int(token) for place, token in enumerate(guess.tokens[row])}
             read_to[row] = roots_at[row] + int(tree.depths[row].max())
             roots_at[row] += int(verdict.num_committed[row])
@@ -105,8 +95,6 @@ def test_a_window_with_runners_up_decodes_the_tokens_of_plain_decoding(sampling,
     drafter = ProactiveJacobi(target, 6, levels, width, Nearest(), redraw_coupled, sampling)
     found = decode(target, drafter, sampling, 3)
     assert torch.equal(found.tokens, plain_tokens(sampling))
-    reading = ProactiveJacobi(target, 6, levels, width, Above(), redraw_coupled, sampling)  # the image, to its end
-    assert torch.equal(decode(target, reading, sampling, 3).tokens, found.tokens)
     alone = decode(target, Jacobi(target, 6, Nearest(), redraw_coupled, sampling), sampling, 3)
     assert found.steps.sum() < alone.steps.sum()
 
