@@ -79,7 +79,6 @@ def write_diffusion(folder: Path, **others: object) -> None:
     text = hf.T5EncoderModel(hf.T5Config(vocab_size=384, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
     parts = {"tokenizer": hf.ByT5Tokenizer(), "text_encoder": text, "vae": vae}
     scheduler = diffusers.FlowMatchEulerDiscreteScheduler()
-    others = {"processor": None, "vision_language_encoder": None} | others
     diffusers.GlmImagePipeline(transformer=transformer, scheduler=scheduler, **parts, **others).save_pretrained(folder)
 
 

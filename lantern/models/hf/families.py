@@ -15,11 +15,9 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from lantern.engine.cached_target import ImageTokenizer
 from lantern.errors import LanternError, explaining
 from lantern.models.chameleon import ChameleonVQGAN
 from lantern.models.hf.code_colors import CodeColors
-from lantern.models.hf.diffusion_images import DiffusionImages
 from lantern.models.hf.layers import weight_of
 from lantern.models.hf.pretrained import IMAGE_INPUTS, load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, chat_template, fixed, id_of, text_ids
@@ -176,12 +174,11 @@ def load_script(path: str, device: torch.device) -> torch.jit.ScriptModule:
 
 def load_glm_image(
     checkpoint: str, image_size: int | Sequence[int] = 1024, preview_side: int = 16, prefix_len: int = 512,
-    diffusion: str | None = None, cfg_scale: float = 1.0, dtype: str = "auto", device: str = "auto",
+    cfg_scale: float = 1.0, dtype: str = "auto", device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
     """The AR stage of GLM-Image. An image is a preview grid of preview_side^2 codes in its aspect ratio, and behind it
-    the grid that the diffusion stage reads; image_size: its side, or height and width. diffusion: the folder or Hub id
-    of the diffusion stage, without which codes are shown as colours. Only codes are drawn, as its layout asks; its head
-    has other ids beside them."""
+    the grid that the diffusion stage reads, shown as colours here; image_size: its side, or height and width. Only
+    codes are drawn, as its layout asks; its head has other ids beside them."""
     grid = grid_of(image_size, GLM_IMAGE_PIXELS)
     ratio = (grid[0] / grid[1]) ** 0.5
     preview = max(1, int(ratio * preview_side)), max(1, int(preview_side / ratio))
@@ -197,7 +194,5 @@ def load_glm_image(
         template = chat_template(text)
     prompts = PromptIds(text, prefix_len, [], after, fixed(after), template)
     vocabulary = ImageVocabulary.of_ids(body, model.lm_head, 0, len(codebook))
-    images: ImageTokenizer = CodeColors(codebook, grid)
-    if diffusion is not None and not codebook.is_meta:
-        images = DiffusionImages(diffusion, codebook, grid, model.dtype)
+    images = CodeColors(codebook, grid)
     return HuggingFaceTarget(body, vocabulary, prompts, images, grid, cfg_scale, made_of, preview=preview)
