@@ -19,7 +19,7 @@ from support.browser import browser, find_browser
 GIB_EACH = 3  # of a test process and what it starts
 LONGEST = (  # files of make test-full
     "test_own_data.py", "test_evaluate_command.py", "test_jobs.py", "test_embedded_model.py", "test_weights.py",
-    "test_reproduce.py", "test_compare_recipes.py", "test_faults.py", "test_tutorial.py", "test_shipped_tokenizer.py",
+    "test_compare_recipes.py", "test_faults.py", "test_tutorial.py", "test_shipped_tokenizer.py",
 )  # fmt: skip
 
 

@@ -19,12 +19,12 @@ from lantern.runtime.files import alone_in
 
 @command("evaluate")
 def evaluate(cfg: DictConfig) -> float | None:
-    """Measures one setting and writes its run folder; with dry_run or reproduce does that instead. Returns the figure
+    """Measures one setting and writes its run folder; with dry_run tells the memory instead. Returns the figure
     `optimized_metric` for a sweeper, or minus the excess for a row that exceeds budget.most."""
     run = HydraConfig.get()
     folder, choices, overrides = Path(run.runtime.output_dir), run.runtime.choices, run.overrides.task
     check_settings(cfg)
-    if cfg.dry_run and cfg.reproduce is None:  # beside which it is refused
+    if cfg.dry_run:
         from lantern.cli.dry_run import print_estimate
 
         print_estimate(cfg)
@@ -34,11 +34,6 @@ def evaluate(cfg: DictConfig) -> float | None:
         if not is_sweep:
             at_end.append(partial(open_bar, None))
         open_bar(EvaluationBar.of_process if is_sweep else EvaluationBar())  # before torch is imported
-        if cfg.reproduce is not None:
-            from lantern.cli.reproduce import replay
-
-            print(replay(cfg, overrides, folder))
-            return None
         from lantern.cli.run_setting import run_setting
 
         sweep = Path(run.sweep.dir) if is_sweep else None

@@ -33,11 +33,10 @@ from lantern.types import Target
 
 def run_setting(
     cfg: DictConfig, name: str, folder: Path, sweep: Path | None, method: str | None = None,
-    overrides: Sequence[str] = (), repeated: Path | None = None,
+    overrides: Sequence[str] = (),
 ) -> list[Row]:  # fmt: skip
     """Measures one setting and writes its run folder. name: of the model; sweep: the folder of all points; method: the
-    chosen preset; overrides: of the command, recorded for reproduce=; repeated: the folder of the run whose row is made
-    again. Returns the rows, none from a shard."""
+    chosen preset; overrides: of the command. Returns the rows, none from a shard."""
     config = OmegaConf.to_container(cfg, resolve=True)
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
     request, run = request_of(cfg), EvaluationFolder(folder, sweep)
@@ -52,7 +51,7 @@ def run_setting(
         return read_summary(folder)
     tree = instantiate(cfg.tree)
     if isinstance(tree, AutoTree):
-        tree = tree.at(*_searched(config, request, hashes, folder, repeated))
+        tree = tree.at(*_searched(config, request, hashes, folder))
     run.begin(config, hashes, command_of(HydraConfig.get()) if HydraConfig.initialized() else None)
     try:
         joined = pipelines(**parts)
@@ -75,7 +74,7 @@ def run_setting(
     if measurements:
         write_measurements(folder, measurements)
         publish(run, measurements, config, tracker, budget)
-        run.finish(asked, overrides)
+        run.finish(asked)
     return [measured.row for measured in measurements]
 
 
@@ -117,7 +116,7 @@ def _input_hashes(config: Mapping, target: Target, prompts: Sequence[str]) -> di
 
 
 def _searched(
-    config: Mapping, request: Request, hashes: Mapping[str, str | None], folder: Path, repeated: Path | None
+    config: Mapping, request: Request, hashes: Mapping[str, str | None], folder: Path
 ) -> tuple[int, SavedChoice]:
     """For tree=auto the number of images that are decoded at once, and where its choice is stored."""
     if request.is_sharded:
@@ -126,10 +125,7 @@ def _searched(
             "drafter.length"
         )
     size = 1 if request.num_timed else request.images_at_once
-    kept = SavedChoice(folder / CHOICE, identity.choice_key(config, hashes, size))
-    if repeated:
-        kept.adopt(repeated / CHOICE)
-    return size, kept
+    return size, SavedChoice(folder / CHOICE, identity.choice_key(config, hashes, size))
 
 
 def _row_identity(

@@ -1,6 +1,6 @@
 """A run folder: its request, its records, and those of the points or shards beside it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -54,6 +54,6 @@ class EvaluationFolder:
             (self.path / FINISHED).unlink(missing_ok=True)
         write_provenance(self.path, config, hashes, command)
 
-    def finish(self, request: str, overrides: Sequence[str] = ()) -> None:
-        """Marks a request as finished, after everything else is written. overrides: of the command, for reproduce=."""
-        replace_text(self.path / FINISHED, encode({"request": request, "overrides": [*overrides]}) + "\n")
+    def finish(self, request: str) -> None:
+        """Marks a request as finished, after everything else is written."""
+        replace_text(self.path / FINISHED, encode({"request": request}) + "\n")

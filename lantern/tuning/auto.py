@@ -63,10 +63,6 @@ class SavedChoice:
         is_known = kept.get("asked") == self.asked
         return [shape for shape in (None, *shapes) if is_known and shape_label(shape) == kept.get("shape")]
 
-    def adopt(self, other: Path) -> None:
-        if other.is_file():
-            replace_text(self.path, encode(read_object(other) | {"asked": self.asked}) + "\n")
-
     def write(self, shape: DrafterOverrides | None) -> None:
         replace_text(self.path, encode({"asked": self.asked, "shape": shape_label(shape)}) + "\n")
 

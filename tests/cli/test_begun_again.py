@@ -7,12 +7,9 @@ from support.configs import composed
 from support.tiny_weights import write_tiny_weights
 
 from lantern.cli import run_setting as module
-from lantern.cli.reproduce import recorded_run
 from lantern.cli.run_setting import run_setting
-from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, read_summary
 from lantern.tuning.auto import CHOICE, AutoTree
-from lantern.version import __version__
 
 SMALL = [
     "dtype=float64", "device=cpu", "tracking.mode=disabled", "prompts=demo", "metrics=[]", "speed.num_prompts=1",
@@ -51,16 +48,6 @@ def test_a_run_whose_folder_another_one_has_begun_to_fill_is_not_finished(measur
     assert read_summary(tmp_path)[-1]["lam"] == 20
     assert measure("acceptance=lantern_pp", "acceptance.lam=2")[-1]["lam"] == 2
     assert read_summary(tmp_path)[-1]["lam"] == 2
-
-
-def test_a_row_is_not_made_again_by_the_settings_of_a_later_run_in_its_folder(measure, tmp_path):
-    """Catches another setting measured and compared with the row, in silence."""
-    (*_, row) = measure()
-    assert recorded_run(tmp_path)[1][-1]["drafter"] == row["drafter"] == "eagle"
-    assert row["version"] == __version__
-    measure("shards=2", "shard=1", "speed.num_prompts=2", fails="Evaluation")
-    with pytest.raises(LanternError, match="holds no finished run"):
-        recorded_run(tmp_path)
 
 
 @pytest.mark.parametrize(("changed", "searches"), [

@@ -10,7 +10,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from support.commands import refusal, run_script
+from support.commands import run_script
 from support.configs import composed_with_hydra
 from support.paths import CONF, ROOT
 
@@ -33,12 +33,6 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess:
 def test_a_reader_that_goes_away_is_no_traceback(given, tmp_path):
     """As of `| head`."""
     assert "Traceback" not in run(f"{EVALUATE} {given} | true", tmp_path).stderr
-
-
-def test_an_empty_run_folder_to_reproduce_is_refused(tmp_path, monkeypatch):
-    """Catches an hour of another evaluation where a shell variable is not set."""
-    said = refusal(monkeypatch, "evaluate.py", "reproduce=", f"hydra.run.dir={tmp_path}")
-    assert "error: reproduce= names no run folder" in said
 
 
 def test_run_folders_in_the_home_folder(tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ import os
 import pytest
 from support.paths import PROMPTS
 
-from lantern.cli.reproduce import compare_rows
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.run_folder import EvaluationFolder
@@ -118,24 +117,3 @@ def test_other_processes_are_counted_and_ones_own_work_is_not(monkeypatch, tmp_p
         assert others.cores() == pytest.approx(1)  # 2.5 seconds of work in 2, of which half a second was ours
     monkeypatch.setattr(disturbance, "STAT", tmp_path / "none")
     assert CpuContention().cores() is None
-
-
-BEFORE = {"drafter": "eagle", "acceptance": "a", "tree": "t", "frechet": 5.0, "frechet_low": 4.0, "frechet_high": 5.5}
-
-
-@pytest.mark.parametrize(("now", "verdict"), [
-    ({"frechet": 6.3, "frechet_low": 5.5, "frechet_high": 7.3}, "within the intervals"),  # 1.3 apart, by 2 ** 0.5
-    ({"frechet": 6.5, "frechet_low": 5.5, "frechet_high": 7.0}, "outside the intervals"),
-    ({"frechet": 5.0, "frechet_low": 4.9, "frechet_high": 5.1}, "equal"),
-])  # fmt: skip
-def test_a_repeated_figure_is_compared_by_both_intervals(now, verdict):
-    """Catches a new estimate that is held against the recorded one as if that were the truth."""
-    assert compare_rows([BEFORE], [BEFORE | now]).splitlines()[2].endswith(f"  {verdict}")
-
-
-@pytest.mark.parametrize("key", ["torch", "critic_hash", "diversity_extractor", "clip_score_network", "threads"])
-def test_every_input_that_changed_is_named(key):
-    """Catches a comparison of figures by two networks or versions of torch."""
-    found = compare_rows([BEFORE | {key: "a"}], [BEFORE | {key: "b"}])
-    assert f"changed: {key} was a, is b" in found
-    assert "changed" not in compare_rows([BEFORE | {key: "a"}], [BEFORE | {key: "a"}])

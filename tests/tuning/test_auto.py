@@ -124,17 +124,6 @@ def test_a_killed_run_goes_on_with_the_shape_it_had_found(takes, tmp_path):
     assert written(first) == written(again) == written(other)
 
 
-def test_a_run_that_is_made_again_takes_the_shape_over(tmp_path):
-    """Catches a reproduction that searches by its own timings, and so measures another tree."""
-    search = AutoTree(["a"])
-    kept, copy = (SavedChoice(tmp_path / name, name) for name in ("before", "again"))
-    first = search.at(1, kept).resolve(Machine(1.0, 0.05, 0.1))
-    copy.adopt(kept.path)
-    machine = Machine(1.0, 1.0, 1.0)  # where nothing would be drafted
-    assert written(search.at(1, copy).resolve(machine)) == written(first)
-    assert not machine.asked
-
-
 def written(shape: DrafterOverrides) -> dict:
     settings = shape.settings.items()
     return {name: value if isinstance(value, int) else (value.name, value.num_nodes) for name, value in settings}
