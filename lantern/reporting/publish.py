@@ -59,7 +59,8 @@ def publish(
         return
     group = group_of(config["sweep"]["name"], run.sweep or run.path)
     for row in [measured.row for measured in measurements][-1 if run.sweep else 0 :]:
-        tracker.point(row, plain_config(config) if is_baseline(row) else config, run.path, group)
+        own = plain_config(config) if is_baseline(row) else config
+        tracker.point(row, own, run.path, group, figures=run.path)
     if not run.sweep:
         tell_offline([run.path])
 

@@ -136,12 +136,15 @@ class Tracker:
         self.project, self.entity, self.mode = project, entity, mode
         self.tags = [tags] if isinstance(tags, str) else list(tags)
 
-    def point(self, row: Row, config: Mapping[str, object], folder: Path, group: Group) -> None:
-        """One run for a setting: flat summary numbers, and the figures of a single run's folder."""
+    def point(
+        self, row: Row, config: Mapping[str, object], folder: Path, group: Group, figures: Path | None = None
+    ) -> None:  # fmt: skip
+        """One run for a setting: flat summary numbers. figures: a folder whose pictures are of this setting."""
         checkpoint = (config.get("drafter") or {}).get("checkpoint")
 
         def fill(run: "wandb.Run") -> None:
-            log_figures(run, folder)
+            if figures is not None:
+                log_figures(run, figures)
             run.summary.update(scalars(row))
             if checkpoint and row.get("drafter_hash"):
                 name_input(run, checkpoint, "drafter", str(row["model"]))
