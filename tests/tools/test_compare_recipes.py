@@ -37,11 +37,11 @@ def test_of_a_resumed_run_the_later_validations_count(tmp_path):
 
 def test_an_unfinished_run_is_left_out(tmp_path):
     made_run(tmp_path / "lk-0")
-    (tmp_path / "race-0" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "lk-0" / "checkpoints").mkdir(parents=True)
     (made_run(tmp_path / "hass-0") / "drafter" / "model.safetensors").unlink()  # killed while it was exported
     assert [run.name for run in run_folders(tmp_path)] == ["lk-0"]
     with pytest.raises(LanternError, match=r"hydra\.sweep\.dir"):
-        main([str(tmp_path / "race-0")])
+        main([str(tmp_path / "lk-0")])
 
 
 @pytest.mark.full
@@ -51,7 +51,7 @@ def test_two_recipes_are_trained_decoded_with_and_compared_and_a_second_start_re
     write_captioned_scenes(tmp_path / "images", 12, side=8)
     common = [f"paths.weights={tmp_path}/weights", f"paths.cache_dir={tmp_path}/cache", "device=cpu", "dtype=float32"]
     train = [
-        "-m", "+sweep=recipe", "recipe=eagle1,race", "seed=0", *common, "logger.wandb=null",
+        "-m", "+sweep=recipe", "recipe=eagle1,lk", "seed=0", *common, "logger.wandb=null",
         "data=imagefolder", f"data.folder={tmp_path}/images", "data.size=64", "data.validation_share=0.3",
         "batches.splits.validation.num_images=2",
         "batches.batch_size=4", "batches.validation_batch_size=2", "trainer.max_time=null", "trainer.max_steps=3",

@@ -49,14 +49,14 @@ def test_the_laws_of_lessons_and_validation_are_those_of_decoding(target):
     Catches laws p and q in half precision, by which a drafter is taught and chosen."""
     target._head = partial(F.linear, weight=target.transformer.output.weight)
     task, batch = drafter_task(target), torch.utils.data.default_collate(MemorySplits().split("train")[:2])
-    laws = task._laws(task._pairs(batch), batch["noise_seed"])
+    laws = task._laws(task._pairs(batch))
     drafted = torch.randn(2, *laws.features.shape, generator=torch.Generator().manual_seed(0))
 
     def found() -> list[Tensor]:
         rows = drafted[:, :, :14].clone().requires_grad_()
         losses, overlaps = site_losses(rows, laws, CrossEntropy())
         (gradient,) = torch.autograd.grad(losses.sum(), rows)
-        return [losses, overlaps, gradient, *laws.compare(drafted[:, :, :15], slice(None))]
+        return [losses, overlaps, gradient, *laws.compare(drafted[:, :, :15], slice(None), batch["noise_seed"])]
 
     expected = found()
     with autocast():

@@ -12,7 +12,6 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.errors import LanternError
 from lantern.training.data_module import TrainingData
-from lantern.training.drafter.losses import Race
 from lantern.training.optimizers import muon_with_adamw
 from lantern.training.run.budget import WarmupCosine
 from lantern.training.run.run_state import data_hash
@@ -21,7 +20,6 @@ from tools.miniature import write_captioned_scenes
 
 
 @pytest.mark.parametrize(("name", "make"), [
-    ("recipe.loss.tau=0", lambda: Race(0)),
     ("recipe.depth=0", lambda: feature_lk(depth=0)),
     ("recipe.unroll_from=1.5", lambda: replace(feature_lk(), unroll_from=1.5)),
     ("batches.batch_size=0", lambda: TrainingData(MemorySplits(), 0, seed=0)),

@@ -1,7 +1,7 @@
 """Losses between two laws, each against its formula written out and its gradient against finite differences; and the
 objectives of chains, each against a loop over chains."""
 
-from math import exp, log, prod
+from math import exp, log
 
 import pytest
 import torch
@@ -12,15 +12,11 @@ from lantern.training.drafter.losses import (
     Blend,
     CrossEntropy,
     Decayed,
-    DynamicPace,
-    ExpectedLength,
     LogOverlap,
     Mean,
     Part,
-    Race,
     Sites,
     TopCodes,
-    TotalVariation,
     overlap,
 )
 from lantern.training.drafter.teacher_forcing import site_losses
@@ -36,38 +32,31 @@ def laws(*shape: int, seed: int) -> Tensor:
     return random(*shape, seed=seed).softmax(-1)
 
 
-def sites(p: Tensor, logits: Tensor, weights: Tensor | None = None) -> Sites:
-    return Sites(p, logits.log_softmax(-1), lambda: weights)
+def sites(p: Tensor, logits: Tensor) -> Sites:
+    return Sites(p, logits.log_softmax(-1))
 
 
-WEIGHTS = random(5, CODES, seed=3).exp()
 LOSSES = {
     "cross_entropy": CrossEntropy(),
     "top_codes": TopCodes(3),
     "log_overlap": LogOverlap(),
-    "total_variation": TotalVariation(),
     "adaptive_hybrid": AdaptiveHybrid(3.0),
-    "race": Race(0.7),
     "blend": Blend([Part(0.3, CrossEntropy()), Part(2.0, LogOverlap())]),
 }
 
 
-def formula(name: str, p: list[float], q: list[float], weights: list[float]) -> float:
+def formula(name: str, p: list[float], q: list[float]) -> float:
     """Each loss at one site by plain numbers."""
     codes = range(CODES)
     alpha = sum(min(p[x], q[x]) for x in codes)
     ce = -sum(p[x] * log(q[x]) for x in codes)
     best = sorted(codes, key=lambda x: -p[x])[:3]
     share = exp(-3 * alpha)
-    pick = max(codes, key=lambda x: log(p[x]) + log(weights[x]))
-    prediction = [exp((log(q[x]) + log(weights[x])) / 0.7) for x in codes]
     return {
         "cross_entropy": ce,
         "top_codes": -sum(p[x] * log(q[x]) for x in best),
         "log_overlap": -log(alpha),
-        "total_variation": sum(abs(p[x] - q[x]) for x in codes) / 2,
         "adaptive_hybrid": share * sum(p[x] * log(p[x] / q[x]) for x in codes) + (1 - share) * (1 - alpha),
-        "race": -log(prediction[pick] / sum(prediction)),
         "blend": 0.3 * ce - 2.0 * log(alpha),
     }[name]
 
@@ -77,15 +66,15 @@ def test_a_loss_is_its_formula(name):
     """Catches a wrong sign, a law in the other's place, and a normalisation that is missing."""
     p, logits = laws(5, CODES, seed=0), random(5, CODES, seed=1)
     q = logits.softmax(-1)
-    found = LOSSES[name](sites(p, logits, WEIGHTS)).tolist()
-    rows = zip(p.tolist(), q.tolist(), WEIGHTS.tolist(), strict=True)
+    found = LOSSES[name](sites(p, logits)).tolist()
+    rows = zip(p.tolist(), q.tolist(), strict=True)
     assert found == pytest.approx([formula(name, *row) for row in rows], rel=1e-12)
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name != "adaptive_hybrid"])
 def test_a_gradient_is_that_of_finite_differences(name):
     p, logits = laws(5, CODES, seed=0), random(5, CODES, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: LOSSES[name](sites(p, x, WEIGHTS)), logits)
+    assert torch.autograd.gradcheck(lambda x: LOSSES[name](sites(p, x)), logits)
 
 
 def test_no_gradient_passes_through_the_adaptive_share():
@@ -104,17 +93,13 @@ def test_no_gradient_passes_through_the_adaptive_share():
 
 
 class Head:
-    """A teaching with random laws: p and noise by position, a linear head."""
+    """A teaching with random laws: p by position, a linear head."""
 
     def __init__(self) -> None:
-        self.laws, self.weights = laws(3, 9, CODES, seed=0), random(3, 9, CODES, seed=1).exp()
-        self.head = random(CODES, 4, seed=2)
+        self.laws, self.head = laws(3, 9, CODES, seed=0), random(CODES, 4, seed=2)
 
     def p(self, images: slice, positions: Tensor) -> Tensor:
         return self.laws[images][:, positions]
-
-    def noise(self, images: slice, positions: Tensor) -> Tensor:
-        return self.weights[images][:, positions]
 
     def scores(self, rows: Tensor) -> Tensor:
         return rows @ self.head.T
@@ -134,9 +119,9 @@ def test_blocks_of_sites_are_what_autograd_finds_over_all_sites(name, at_once, m
     losses, alphas = site_losses(fast, teaching, LOSSES[name])
     (losses.square() * upstream).sum().backward()
     for d in range(3):
-        p, weights = teaching.laws[:, d : d + 7], teaching.weights[:, d : d + 7]
+        p = teaching.laws[:, d : d + 7]
         log_q = (slow[d] @ teaching.head.T).log_softmax(-1)
-        expected = LOSSES[name](Sites(p, log_q, lambda: weights))  # noqa: B023
+        expected = LOSSES[name](Sites(p, log_q))
         (expected.square() * upstream[d]).sum().backward()
         assert torch.allclose(losses[d], expected, atol=1e-12)
         assert torch.allclose(alphas[d], overlap(p, log_q.exp()), atol=1e-12)
@@ -150,28 +135,15 @@ def uniform(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-SITE_LOSSES, ALPHAS = uniform(DEPTH, IMAGES, ROOTS, seed=1), uniform(DEPTH, IMAGES, ROOTS, seed=2)
+SITE_LOSSES = uniform(DEPTH, IMAGES, ROOTS, seed=1)
 
 
 def by_chain(objective, chain_loss) -> None:
-    expected = [
-        chain_loss(SITE_LOSSES[:, b, s].tolist(), ALPHAS[:, b, s].tolist()) for b in range(IMAGES) for s in range(ROOTS)
-    ]
-    assert objective(SITE_LOSSES, ALPHAS).item() == pytest.approx(sum(expected) / len(expected), rel=1e-12)
+    expected = [chain_loss(SITE_LOSSES[:, b, s].tolist()) for b in range(IMAGES) for s in range(ROOTS)]
+    assert objective(SITE_LOSSES).item() == pytest.approx(sum(expected) / len(expected), rel=1e-12)
 
 
 def test_objectives_are_their_formulas_by_chain():
     """Catches weights of another depth, and sums in the place of means."""
-    by_chain(Mean(), lambda losses, _: sum(losses) / DEPTH)
-    by_chain(Decayed(0.8), lambda losses, _: sum(0.8**d * loss for d, loss in enumerate(losses)))
-
-    def paced(losses: list[float], alphas: list[float]) -> float:
-        reached, product = [], 1.0
-        for alpha in alphas:
-            product *= 0.5 * alpha + 0.5
-            reached.append(product)
-        return sum(sum(reached[d:]) * loss for d, loss in enumerate(losses)) / DEPTH
-
-    by_chain(DynamicPace(0.5), paced)
-    ends = range(1, DEPTH + 1)  # drafts are accepted with probability 1 - loss
-    by_chain(ExpectedLength(), lambda losses, _: -1 - sum(prod(1 - loss for loss in losses[:d]) for d in ends))
+    by_chain(Mean(), lambda losses: sum(losses) / DEPTH)
+    by_chain(Decayed(0.8), lambda losses: sum(0.8**d * loss for d, loss in enumerate(losses)))

@@ -20,7 +20,6 @@ from lantern.drafters.loading import DESCRIPTION
 from lantern.errors import LanternError, check_least
 from lantern.models.checkpoints import save_weights
 from lantern.models.token_grid import has_latents
-from lantern.noise import image_seed
 from lantern.sampling import Sampling
 from lantern.training.data_module import TrainingData, batch_uniform
 from lantern.training.drafter.losses import chained_length, overlap
@@ -106,11 +105,11 @@ class DrafterTask(pl.LightningModule):
         recipe, pairs = self.recipe, self._pairs(batch)
         if self.global_step == 0 and not self.start_from:
             self._start_linear(pairs)
-        laws = self._laws(pairs, self._fresh_seeds(len(batch["tokens"])))
+        laws = self._laws(pairs)
         if recipe.feature_noise:
             pairs = pairs._replace(previous=pairs.previous + recipe.feature_noise * self._noise(pairs.previous))
-        losses, alphas, features = self._lessons(pairs, laws)
-        loss = recipe.objective(losses, alphas)
+        losses, features = self._lessons(pairs, laws)
+        loss = recipe.objective(losses)
         if recipe.feature_weight:
             regression = torch.stack([F.smooth_l1_loss(own.float(), taught.float()) for own, taught in features]).mean()
             loss = loss + recipe.feature_weight * regression
@@ -118,9 +117,9 @@ class DrafterTask(pl.LightningModule):
         self.log("train/loss", loss, prog_bar=True)
         return loss
 
-    def _lessons(self, pairs: DrafterPairs, laws: GuidedLaws) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
-        """-> losses and overlaps [depth, B, S]; of each pass the drafter's features and the target's, of the first at
-        all image positions, of later ones at chain sites."""
+    def _lessons(self, pairs: DrafterPairs, laws: GuidedLaws) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """-> losses [depth, B, S]; of each pass the drafter's features and the target's, of the first at all image
+        positions, of later ones at chain sites."""
         depth, first = self._depth(), self.target.prefix_len - 1
         at = first + torch.arange(laws.features.shape[1] - depth + 1)  # the chains' roots
         passes = list(self._run(self._training_passes, pairs, [at] * (depth - 1)))
@@ -132,18 +131,12 @@ class DrafterTask(pl.LightningModule):
         losses, alphas = site_losses(torch.stack(drafted), laws, self.recipe.loss)
         self.log("train/overlap", alphas.mean())
         later = [(outputs, pairs.features[:, at + d]) for d, outputs in enumerate(passes[1:], start=1)]
-        return losses, alphas, [(passes[0][:, first:], pairs.features[:, first:]), *later]
+        return losses, [(passes[0][:, first:], pairs.features[:, first:]), *later]
 
     def _depth(self) -> int:
         """Passes of this step: one before recipe.unroll_from, because a second one doubles the time."""
         begins = self.recipe.unroll_from
         return 1 if begins and progress_of(self.trainer) < begins else self.recipe.depth
-
-    def _fresh_seeds(self, count: int) -> Tensor:
-        """[count] seeds of shared noise, new at each step. Image i of a process is number i * world_size + rank."""
-        step, rank, world_size = self.global_step, self.global_rank, self.trainer.world_size
-        seeds = [image_seed(self.seed, f"training step {step}", i * world_size + rank) for i in range(count)]
-        return torch.tensor(seeds, device=self.target.embed_weight.device)
 
     def _noise(self, features: Tensor) -> Tensor:  # [B R, T, D] -> uniform in [-1, 1), keyed by image
         guidance = self.target.guidance
@@ -173,7 +166,7 @@ class DrafterTask(pl.LightningModule):
     def compare(self, batch: dict, seeds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """-> largest p per site [B, L - 1]; overlap, and agreement under noise of `seeds`, each [depth, B, L - 1]."""
         pairs = self._pairs(batch)
-        laws = self._laws(pairs, seeds)
+        laws = self._laws(pairs)
         drafted: list[Tensor] = []
         tokens = pairs.embeddings[:: self.target.guidance, self.target.prefix_len - 1 :]
         for outputs in self._passes(pairs, self.validation_depth):
@@ -181,7 +174,8 @@ class DrafterTask(pl.LightningModule):
             if drafted:
                 rows = self.network.correct(tokens, F.pad(drafted[-1][:, :-1], (0, 0, 1, 0)), rows)
             drafted.append(rows)
-        by_image = [laws.compare(drafted, slice(i, i + 1)) for i in range(len(seeds))]  # all laws at once are large
+        images = [slice(i, i + 1) for i in range(len(seeds))]  # all laws at once are large
+        by_image = [laws.compare(drafted, image, seeds) for image in images]
         certainty, alphas, agreements = (torch.cat(parts, dim=-2) for parts in zip(*by_image, strict=True))
         return certainty, alphas, agreements
 
@@ -205,7 +199,7 @@ class DrafterTask(pl.LightningModule):
         for item in items:
             batch = default_collate([item])
             pairs = self._pairs({k: v.to(device) if isinstance(v, Tensor) else v for k, v in batch.items()})
-            laws = self._laws(pairs, torch.zeros(1, dtype=torch.long, device=device))
+            laws = self._laws(pairs)
             drafted = self._guide_image(next(self._passes(pairs, 1)))
             found.append(overlap(laws.p(slice(0, 1), laws.positions), laws.q(drafted)).mean())
         return torch.stack(found)
@@ -227,8 +221,8 @@ class DrafterTask(pl.LightningModule):
         rotation = self.target.rotation[None, 1 : pairs.previous.shape[1] + 1]
         return unroll(self.network, pairs.embeddings, self.network.reads(pairs.previous), rotation, roots)
 
-    def _laws(self, pairs: DrafterPairs, seeds: Tensor) -> GuidedLaws:
-        return GuidedLaws(self.target, self.sampling, self._guide_image(pairs.features), seeds, self._head_backward)
+    def _laws(self, pairs: DrafterPairs) -> GuidedLaws:
+        return GuidedLaws(self.target, self.sampling, self._guide_image(pairs.features), self._head_backward)
 
     def _guide_image(self, features: Tensor) -> Tensor:  # [B R, T, D] -> [B, L - 1, D], image positions only
         return self._guide(features[:, self.target.prefix_len - 1 :])

@@ -1,6 +1,6 @@
 """Losses of a drafter's law against the target's: at each site, and from the sites of chains to the loss of a step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -8,8 +8,6 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError
-from lantern.noise import gumbel_argmax
 from lantern.sampling import entropy
 
 MIN_ALPHA = 1e-6  # keeps the gradient of log alpha finite
@@ -26,7 +24,6 @@ class Sites:
 
     p: Tensor  # [..., V] the target's law
     log_q: Tensor  # [..., V] the log of the drafter's law, at least float32; carries the gradient
-    noise: Callable[[], Tensor]  # -> [..., V] exp(G) of shared noise at these positions
 
     @cached_property
     def q(self) -> Tensor:  # [..., V]
@@ -89,13 +86,6 @@ class LogOverlap:
         return -sites.alpha.clamp(min=MIN_ALPHA).log()
 
 
-class TotalVariation:
-    """The rejection probability 1 - alpha, which is the total variation between p and q."""
-
-    def __call__(self, sites: Sites) -> Tensor:
-        return 1 - sites.alpha
-
-
 class AdaptiveHybrid:
     """LK's adaptive hybrid (2602.23881): lambda KL(p, q) + (1 - lambda) (1 - alpha), lambda = exp(-eta alpha) without
     gradient. Where the laws are far apart KL leads, since its gradient does not vanish. The paper's eta is 3."""
@@ -109,33 +99,17 @@ class AdaptiveHybrid:
         return share * divergence + (1 - share) * (1 - sites.alpha)
 
 
-class Race:
-    """Agreement under shared noise (unpublished): cross-entropy of the target's pick argmax(log p + G) under
-    softmax((log q + G) / tau) with the same G. As tau falls the prediction becomes the drafter's own pick."""
-
-    def __init__(self, tau: float) -> None:
-        if tau < 0.001:
-            raise LanternError(f"recipe.loss.tau={tau} is out of range; give 0.001 at least")
-        self.tau = tau
-
-    def __call__(self, sites: Sites) -> Tensor:
-        weights = sites.noise()
-        pick = gumbel_argmax(sites.p, weights)[..., None]
-        scores = (sites.log_q + weights.log()) / self.tau
-        return scores.logsumexp(-1) - scores.gather(-1, pick)[..., 0]
-
-
 class Objective(Protocol):
-    """losses, alphas [depth, B, S] -> scalar. Entry [d, b, s] is the site at depth d of the chain behind root s of
-    image b, whose tokens are the image's own; 0 where the chain was dropped. Alphas are overlaps, without gradient."""
+    """losses [depth, B, S] -> scalar. Entry [d, b, s] is the site at depth d of the chain behind root s of image b,
+    whose tokens are the image's own."""
 
-    def __call__(self, losses: Tensor, alphas: Tensor) -> Tensor: ...
+    def __call__(self, losses: Tensor) -> Tensor: ...
 
 
 class Mean:
     """All depths alike."""
 
-    def __call__(self, losses: Tensor, alphas: Tensor) -> Tensor:
+    def __call__(self, losses: Tensor) -> Tensor:
         return losses.mean()
 
 
@@ -145,30 +119,9 @@ class Decayed:
     def __init__(self, rate: float) -> None:
         self.rate = rate
 
-    def __call__(self, losses: Tensor, alphas: Tensor) -> Tensor:
+    def __call__(self, losses: Tensor) -> Tensor:
         weights = self.rate ** torch.arange(len(losses), dtype=losses.dtype, device=losses.device)
         return (weights * losses.mean((1, 2))).sum()
-
-
-class DynamicPace:
-    """D-PACE's weights: with s = (1 - floor) alpha + floor and P_m the product of s up to depth m, depth d has
-    as weight the sum of P_m over m >= d, without gradient. The published s uses q of the label; here alpha replaces it:
-    the probability that a sampled token is accepted."""
-
-    def __init__(self, floor: float) -> None:
-        self.floor = floor
-
-    def __call__(self, losses: Tensor, alphas: Tensor) -> Tensor:
-        reached = ((1 - self.floor) * alphas + self.floor).cumprod(0)
-        return (reached.flip(0).cumsum(0).flip(0) * losses).mean()
-
-
-class ExpectedLength:
-    """-(1 + sum over d of the product of the first d acceptance probabilities): minus a chain's tokens per step. Use
-    it with TotalVariation, whose losses are 1 - alpha."""
-
-    def __call__(self, losses: Tensor, alphas: Tensor) -> Tensor:
-        return -(1 + (1 - losses).cumprod(0).sum(0)).mean()
 
 
 def chained_length(accepted: Tensor) -> Tensor:  # [depth, B, T] -> scalar

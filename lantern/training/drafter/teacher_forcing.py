@@ -3,7 +3,7 @@ decoding computes them; and a drafter's losses against them, a block of sites at
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -70,7 +70,6 @@ class GuidedLaws:
     target: Target
     sampling: Sampling
     features: Tensor  # [B, L - 1, D] the target's, guided
-    seeds: Tensor  # [B] of the images' noise
     head_backward: Callable[[Tensor], Tensor]
 
     @property
@@ -80,8 +79,9 @@ class GuidedLaws:
     def p(self, images: slice, positions: Tensor) -> Tensor:
         return self.sampling.law(self.target.head(self.features[images][:, positions]))
 
-    def noise(self, images: slice, positions: Tensor) -> Tensor:
-        seeds, codes = self.seeds[images], self.target.vocab_size
+    def noise(self, seeds: Tensor, positions: Tensor) -> Tensor:
+        """seeds [b] of images -> exp(G) of their shared noise [b, T, V]."""
+        codes = self.target.vocab_size
         if self.sampling.is_greedy:
             return torch.ones(len(seeds), len(positions), codes, device=seeds.device)
         width = max(1, MAX_TABLE // (len(seeds) * codes)) if seeds.is_cpu else len(positions)
@@ -92,13 +92,13 @@ class GuidedLaws:
         """[..., D] guided outputs of the drafter -> its laws [..., V] as decoding drafts from them."""
         return self.sampling.law(self.target.head(rows))
 
-    def compare(self, drafted: Sequence[Tensor], images: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """drafted: outputs [B, L - 1, D] of each pass -> largest p per position [b, L - 1]; overlap of p and q, and
-        whether their picks under the images' noise agree, each [depth, b, L - 1]."""
+    def compare(self, drafted: Sequence[Tensor], images: slice, seeds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """drafted: outputs [B, L - 1, D] of each pass; seeds [B] of the images' noise -> largest p per position
+        [b, L - 1]; overlap of p and q, and whether their picks under the noise agree, each [depth, b, L - 1]."""
         positions = self.positions
         with torch.autocast(positions.device.type, enabled=False):  # as decoding runs the head
             p, laws = self.p(images, positions), [self.q(rows[images]) for rows in drafted]
-        noise = self.noise(images, positions)
+        noise = self.noise(seeds[images], positions)
         picks = gumbel_argmax(p, noise)
         agree = torch.stack([gumbel_argmax(q, noise) == picks for q in laws])
         return p.amax(-1), torch.stack([overlap(p, q) for q in laws]), agree.to(p.dtype)
@@ -131,12 +131,11 @@ class _BlockwiseLoss(torch.autograd.Function):
             width = block.stop - block.start
             positions = torch.arange(block.start, block.stop + len(drafted) - 1, device=drafted.device)
             p = teaching.p(images, positions)
-            noise = cache(partial(teaching.noise, images, positions))  # computed if the loss reads it, once per block
             for d, outputs in enumerate(drafted):
                 at = slice(d, d + width)
                 scores = teaching.scores(outputs[images, block]).requires_grad_()
                 with torch.enable_grad():
-                    sites = Sites(p[:, at], scores.log_softmax(-1), lambda at=at, noise=noise: noise()[:, at])
+                    sites = Sites(p[:, at], scores.log_softmax(-1))
                     value = loss(sites)
                     (by_score,) = torch.autograd.grad(value.sum(), scores)
                 gradient[d, images, block] = teaching.scores_to_rows(by_score)

@@ -84,9 +84,9 @@ def test_samples_are_the_targets_picks_under_the_noise_they_name(target, tmp_pat
     target = target.configured(2.0)
     items = TargetSamples(target, MemorySplits(4), Sampling(), str(tmp_path), seed=0, batch_size=3).split("validation")
     batch, task = torch.utils.data.default_collate(list(items)), drafter_task(target)
-    laws = task._laws(task._pairs(batch), batch["noise_seed"])
+    laws = task._laws(task._pairs(batch))
     at = torch.arange(15)
-    picks = gumbel_argmax(laws.p(slice(None), at), laws.noise(slice(None), at))
+    picks = gumbel_argmax(laws.p(slice(None), at), laws.noise(batch["noise_seed"], at))
     assert torch.equal(picks, batch["tokens"][:, 1:])
 
 
