@@ -1,5 +1,6 @@
 """Time and memory of lantern.accelerate beside a model's own generate, on models of 12 layers of width 768 with random
 weights, which say nothing about gains: python -m tools.accelerated [family ...] [--batch 1 4] [--repeats 3] [--side 16]
+[--dtype bfloat16]
 A row for each family and batch, each in a process of its own: seconds of both in turns, their ratio and its range,
 codes a pass, whether the greedy ids are equal, peak memory of the own call, how far the accelerated one goes above it,
 and the cache that is kept until restore. Then the same by arithmetic for a model of 7B, and a table of the rows."""
@@ -16,13 +17,13 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 ROOT = Path(__file__).parents[1]
-FAMILIES = ("janus_pro", "emu3", "anole", "glm_image")
+FAMILIES = ("janus_pro", "emu3", "anole", "glm_image", "lumina_mgpt")
 JANUS_7B = {"layers": 30, "width": 4096, "codes": 16384, "image": 576, "prompt": 64}
 WINDOW = 15  # of conf/drafter/jacobi.yaml
 MIB = 2**20
 
 
-def prepared(name: str, batch: int, side: int):
+def prepared(name: str, batch: int, side: int, dtype: str):
     """The model and the arguments of a greedy call for `batch` prompts. side: of an image, in codes."""
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
     import support.as_a_command  # noqa: F401
@@ -32,7 +33,7 @@ def prepared(name: str, batch: int, side: int):
     larger_families.write_larger(side)
     generate_calls.SIDE = families.SIDE
     with TemporaryDirectory() as folder:
-        model = generate_calls.make(name, Path(folder))
+        model = generate_calls.make(name, Path(folder)).to(getattr(torch, dtype))
     given = generate_calls.own_call(name, model)
     tensors = {key: value for key, value in given.items() if isinstance(value, torch.Tensor)}
     repeated = {}
@@ -46,12 +47,12 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
 
 
-def row(name: str, batch: int, repeats: int, side: int) -> dict:
+def row(name: str, batch: int, repeats: int, side: int, dtype: str) -> dict:
     import torch
 
     import lantern
 
-    model, given = prepared(name, batch, side)
+    model, given = prepared(name, batch, side, dtype)
     found, peaks = {"own": [], "drafted": []}, [peak_mib()]
     for _ in range(repeats + 1):  # the first warms up
         start = perf_counter()
@@ -70,7 +71,8 @@ def row(name: str, batch: int, repeats: int, side: int) -> dict:
         print(f"{name}, batch {batch}, call {len(found['own'])} of {repeats + 1}: own {times}", file=sys.stderr)
     ratios = [a / b for a, b in zip(found["drafted"][1:], found["own"][1:], strict=True)]
     return {
-        "family": name, "batch": batch, "side": side, "equal": equal, "tokens_per_step": round(steps, 2),
+        "family": name, "batch": batch, "side": side, "dtype": dtype, "equal": equal,
+        "tokens_per_step": round(steps, 2),
         "drafted_over_own": [round(median(ratios), 3), round(min(ratios), 3), round(max(ratios), 3)],
         "own_s": round(median(found["own"][1:]), 3), "own_peak_mib": round(peaks[1] - peaks[0], 1),
         "above_own_peak_mib": round(peaks[2] - peaks[1], 1),
@@ -95,15 +97,16 @@ def main() -> None:
     parser.add_argument("--batch", nargs="*", type=int, default=[1, 4])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--side", type=int, default=16, help="of an image, in codes")
+    parser.add_argument("--dtype", default="float32", help="of the model's weights")
     parser.add_argument("--here", action="store_true", help="in this process, the first of each")
     asked = parser.parse_args()
     if asked.here:
-        print(json.dumps(row(asked.families[0], asked.batch[0], asked.repeats, asked.side)), flush=True)
+        print(json.dumps(row(asked.families[0], asked.batch[0], asked.repeats, asked.side, asked.dtype)), flush=True)
         return
     rows = []
     for name, batch in product(asked.families, asked.batch):
-        given = [name, "--batch", str(batch), "--repeats", str(asked.repeats), "--side", str(asked.side), "--here"]
-        command = [sys.executable, "-m", "tools.accelerated", *given]
+        given = [name, "--batch", str(batch), "--repeats", str(asked.repeats), "--side", str(asked.side)]
+        command = [sys.executable, "-m", "tools.accelerated", *given, "--dtype", asked.dtype, "--here"]
         rows.append(json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout))
         print(json.dumps(rows[-1]), flush=True)
     for batch in asked.batch:

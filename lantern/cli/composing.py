@@ -38,12 +38,14 @@ def _generation(*arguments: object, _root_: DictConfig) -> object:
 OmegaConf.register_new_resolver("generation", _generation, replace=True)
 
 
-def composed(folder: str | Path, name: str, overrides: Sequence[str]) -> DictConfig:
+def composed(folder: str | Path, name: str, overrides: Sequence[str], own_folders: Sequence[str] = ()) -> DictConfig:
     """The configuration `name` of an absolute folder under overrides in Hydra's grammar, without the node hydra;
-    hydra.compose would need, and change, the global Hydra. Raises Hydra's ConfigCompositionException for an override
-    that does not fit."""
+    hydra.compose would need, and change, the global Hydra. own_folders: of the user's yamls, as by --config-dir. Raises
+    Hydra's ConfigCompositionException for an override that does not fit."""
     export_paths()
     path = utils.create_config_search_path(str(folder))
+    for own in own_folders:
+        path.prepend("command-line", f"file://{own}", anchor="schema")
     level = version.VersionBase.instance()  # of compatibility, which decides how defaults are read; put back afterwards
     before = level.getbase()
     level.setbase(version.Version(VERSION_BASE))
