@@ -1,6 +1,11 @@
 """Writes a drafter in another program's layout: python export.py drafter.checkpoint=… format=released to=my_drafter"""
 
-from lantern.cli.main import export
+import sys
+
+from lantern.errors import end_in_one_line
 
 if __name__ == "__main__":
+    sys.excepthook = end_in_one_line  # before the libraries, in which Ctrl-C may come
+    from lantern.cli.main import export
+
     export()

@@ -1,10 +1,13 @@
 """The errors that a user can act on. Entry points print them as one sentence, without a traceback."""
 
 import errno
-from collections.abc import Iterator, Sequence
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from logging import Logger
+from difflib import get_close_matches
 from pickle import UnpicklingError
+from types import TracebackType
 from typing import TypeGuard
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -16,6 +19,14 @@ class LanternError(ValueError):
 
 class CheckpointError(LanternError):
     """A weights file is missing, unreadable, unsafe or made for another model."""
+
+
+def end_in_one_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """The excepthook of commands: Ctrl-C, which may come while any library is loaded, has no traceback."""
+    if not issubclass(kind, KeyboardInterrupt):
+        return sys.__excepthook__(kind, error, trace)
+    logging.disable()  # torch, half loaded, would tell its statistics
+    print("ended by Ctrl-C", file=sys.stderr)
 
 
 @contextmanager
@@ -34,7 +45,13 @@ def explaining(what: str, remedy: str, kind: type[LanternError] = CheckpointErro
 def unknown_setting(setting: str, part: str, known: Sequence[str]) -> str:
     """The sentence for a setting that a part does not have. known: those it has."""
     taken = f"takes {', '.join(known)}" if known else "has no settings"
-    return f"{setting} is unknown to {part}, which {taken}; leave it out"
+    return f"{setting} is unknown to {part}, which {taken}; {meant(setting, known)}leave it out"
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """The question after a mistyped word, or nothing where none of those known is like it."""
+    alike = get_close_matches(word.rpartition(".")[2], known, 1)
+    return f"did you mean {alike[0]}? Else " if alike else ""
 
 
 def is_whole(value: object) -> TypeGuard[int]:
@@ -55,10 +72,9 @@ def first_line(error: BaseException) -> str:
 
 def check_whole(group: str, least: int | None = None, /, **settings: object) -> None:
     for name, value in settings.items():
-        if value is None:
-            raise LanternError(f"{group}.{name}=null is not a whole number; leave it out for the default")
         if not is_whole(value):
-            raise LanternError(f"{group}.{name}={value} is no whole number; give one")
+            shown = "null" if value is None else value
+            raise LanternError(f"{group}.{name}={shown} is no whole number; give one, or leave it out for the default")
         if least is not None:
             check_least(group, least, **{name: value})
 
@@ -95,7 +111,7 @@ def writing(what: object) -> Iterator[None]:
 class FirstWarning:
     """Logs the first warning it is given: a training reads its captions in every epoch."""
 
-    def __init__(self, log: Logger) -> None:
+    def __init__(self, log: logging.Logger) -> None:
         self._log, self._is_told = log, False
 
     def __call__(self, text: str, *values: object) -> None:

@@ -1,5 +1,7 @@
 """The frame of the entry points, and how they fail: with one sentence and a non-zero exit instead of a traceback."""
 
+import atexit
+import gc
 import os
 import re
 import sys
@@ -10,7 +12,7 @@ from traceback import clear_frames
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import CompactHydraException
+from hydra.errors import CompactHydraException, MissingConfigException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import (
@@ -24,7 +26,7 @@ from omegaconf.errors import (
 
 from lantern.cli.composing import VERSION_BASE, expand_home, reporting_by
 from lantern.cli.settings import check_added, for_the_points_that_have_them, register_help
-from lantern.errors import FULL, LanternError, first_line, unknown_setting, unwritable
+from lantern.errors import FULL, LanternError, end_in_one_line, first_line, meant, unknown_setting, unwritable
 from lantern.runtime.files import unlinked
 from lantern.runtime.home import CONFIG_FOLDER, export_paths, in_home
 from lantern.runtime.overrides import as_typed, override
@@ -34,6 +36,7 @@ Command = Callable[[], object]
 at_end: list[Callable[[], None]] = []  # called when the command ends, whether or not it has failed
 UNLOADABLE = re.compile(r"Error loading '([^']+)'")  # Hydra's ImportError for a name in a yaml
 BUILT = re.compile(r"full_key: (\S+)")  # in Hydra's error for what a constructor raises
+EXTRAS = {"hydra/sweeper/optuna": "optuna", "hydra/launcher/submitit_slurm": "slurm"}  # that bring these options
 NAMELESS = "Config group override must be"  # Hydra's error for a config group that is set to no name
 NO_OPTION = "a config group that is set to null, true or a number names no option; give one that --help lists"
 
@@ -111,6 +114,8 @@ def prepare_process() -> None:
     for stream in (sys.stdout, sys.stderr):
         if getattr(stream, "errors", None) == "strict" and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+    sys.excepthook = end_in_one_line
+    atexit.register(gc.freeze)  # else Python searches all objects of the libraries for garbage at its end, for seconds
     export_paths()
 
 
@@ -132,10 +137,14 @@ def _report(report: Callable[[Callable[[], object]], object], work: Callable[[],
 def sentence(error: CompactHydraException) -> str:
     """The error in one line, with what OmegaConf says of its cause."""
     cause = error.__cause__
-    if isinstance(cause, ConfigKeyError | ConfigAttributeError) and "." in str(cause.full_key):
-        part, known = str(cause.full_key).rpartition(".")[0], cause.parent_node
+    if isinstance(cause, ConfigKeyError | ConfigAttributeError):
+        setting, known = str(cause.full_key), cause.parent_node
         taken = [key for key in map(str, known) if key[0] != "_"] if isinstance(known, DictConfig) else []
-        return f"{unknown_setting(str(cause.full_key), part, taken)}, or begin with + if its class takes it"
+        if part := setting.rpartition(".")[0]:
+            return f"{unknown_setting(setting, part, taken)}, or begin with + if its class takes it"
+        return f"{setting} is unknown to this command; {meant(setting, taken)}see --help for all it takes"
+    if isinstance(error, MissingConfigException) and (extra := EXTRAS.get(str(error.missing_cfg_file))):
+        return f"{error.missing_cfg_file} is not installed; install it by pip install 'lantern-ar[{extra}]'"
     message = str(error).split("Config search path:")[0].strip().removeprefix("error: ")
     said = [message.replace(":\n\t", ": ").replace("\n\t", ", ").replace("\n\n", "; ")]
     if isinstance(error.__cause__, OmegaConfBaseException):

@@ -6,7 +6,7 @@ from textwrap import fill
 
 from omegaconf import DictConfig, OmegaConf
 
-from lantern.errors import LanternError, is_number
+from lantern.errors import LanternError, is_number, meant
 from lantern.runtime.home import CONFIG_FOLDER
 
 GROUPS = "Groups, as group=option; those with a + are added, as +group=option:"
@@ -77,7 +77,8 @@ def check_added(cfg: DictConfig, overrides: Sequence[str], groups: Iterable[str]
         builds = is_setting and "_target_" in OmegaConf.to_yaml(cfg.get(section) or {})
         if section not in named and not builds:
             raise LanternError(
-                f"{override} adds a setting that nothing reads; see {command}.py --help for those there are"
+                f"{override} adds a setting that nothing reads; {meant(section, groups_of(command))}see {command}.py "
+                "--help for those there are"
             )
 
 

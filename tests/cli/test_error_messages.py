@@ -89,7 +89,11 @@ def test_a_command_ends_with_its_sentence(tmp_path):
     ("evaluate.py", "sampling.temperature=hot", "sampling.temperature=hot"),
     ("train.py", "trainer.max_time=5", "trainer.max_time=5"),
     ("evaluate.py", "dry_run=true prompts=['${x}']", "Interpolation key 'x'"),
-    ("evaluate.py", "tree.lenght=3", "tree.lenght is unknown to tree, which takes name, paths"),
+    ("evaluate.py", "tree.lenght=3", "tree.lenght is unknown to tree, which takes name, paths; leave"),
+    ("evaluate.py", "quality.num_image=0", "which takes num_images; did you mean num_images? Else leave it out"),
+    ("evaluate.py", "sed=3", "sed is unknown to this command; did you mean seed? Else see"),
+    ("evaluate.py", "+metod=jacobi", "nothing reads; did you mean method? Else see evaluate.py --help"),
+    ("evaluate.py", "hydra/sweeper=optuna", "install it by pip install 'lantern-ar[optuna]'"),
     ("train.py", "+batch_size=16", "+batch_size=16"), ("train.py", "drafter.checkpoint=head", "drafter.checkpoint"),
     ("export.py", "to=none drafter=jacobi", "drafter=jacobi"), ("export.py", "to=", "to="),
 ])  # fmt: skip
@@ -127,6 +131,17 @@ def test_the_traceback_is_shown_on_request(tmp_path):
     lines = ended("evaluate.py", f"hydra.run.dir={tmp_path}", "speed.num_prompts=-1", HYDRA_FULL_ERROR="1")
     assert any(line.startswith("Traceback") for line in lines)
     assert "speed.num_prompts=-1" in lines[-1]
+
+
+def test_ctrl_c_while_libraries_are_loaded_is_one_line():
+    """Catches a traceback through torch, and other errors that lose theirs."""
+    lines = {}
+    for error in ("KeyboardInterrupt", "ZeroDivisionError"):
+        code = f"from lantern.cli.error_messages import prepare_process\nprepare_process()\nraise {error}"
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+        lines[error] = done.stderr.splitlines()
+    assert lines["KeyboardInterrupt"] == ["ended by Ctrl-C"]
+    assert lines["ZeroDivisionError"][0].startswith("Traceback")
 
 
 def test_a_terminal_of_ascii_does_not_end_a_finished_run():
