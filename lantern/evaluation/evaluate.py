@@ -105,6 +105,8 @@ class Evaluation:
             values |= self.laws.measure(pipeline, read.prompts, read.seeds, request.images_at_once)
             self.bar.add(side.kind("laws"), len(read.prompts), True)
         values["cuda_graphs"] = pipeline.target.passes.cuda_graphs
+        if self.metrics:
+            self.bar.tell(", judging")
         figures, protocols, warnings = scored(self.metrics.values(), images, batch.prompts, plain_images)
         values |= figures | protocols
         warnings = speed.speed_warnings(values) + warnings

@@ -58,8 +58,11 @@ class EvaluationBar:
         self._seconds[kind] += seconds
         self._decoded[kind] += number
         self._share = self._decoded.total() / max(1, self._whole())
-        judging = "" if self._missing.total() else ", judging"
-        self._show(f"image {self._decoded.total()} of {self._whole()}{judging}")
+        self.tell()
+
+    def tell(self, doing: str = "") -> None:
+        """What is done with the images that are there, such as ", judging"."""
+        self._show(f"image {self._decoded.total()} of {self._whole()}{doing}")
 
     def _show(self, words: str) -> None:
         point = f"{self._name} {self._point} of {self._points}, " if self._points > 1 else ""

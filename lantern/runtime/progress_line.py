@@ -1,4 +1,4 @@
-"""Progress on standard error: on a terminal a bar that is redrawn, elsewhere one line a minute."""
+"""Progress on standard error: on a terminal a bar that is redrawn, elsewhere a line every few seconds."""
 
 import logging
 import sys
@@ -6,32 +6,34 @@ from collections.abc import Callable
 from threading import Event, RLock, Thread
 from time import monotonic
 from typing import ClassVar, TextIO
+from weakref import WeakKeyDictionary
 
 from tqdm import tqdm
 
-REDRAW_S, LINE_S = 0.2, 60.0
+REDRAW_S, LINE_S = 0.2, 7.0  # with beats and a late thread, two lines are at most ten seconds apart
 BEAT_S = 1.0  # between redraws while nothing new is shown
 FORMAT = "{percentage:3.0f} % |{bar:20}| {desc}"
 
 
 class ProgressLine:
     """One piece of work from its construction to close(). What is shown last is drawn again as time goes on, so that a
-    long step is seen to go on. Nothing is written to a stream that is no terminal in the first minute."""
+    long step is seen to go on. What ends within seconds writes nothing to a stream that is no terminal."""
 
     _shown: ClassVar[list["ProgressLine"]] = []  # those on the terminal; the last one stands there
+    _due_at: ClassVar[WeakKeyDictionary[TextIO, float]] = WeakKeyDictionary()  # of pieces that follow one another
 
     def __init__(self, title: str, stream: TextIO | None = None, clock: Callable[[], float] = monotonic) -> None:
         self.title, self.stream, self.clock = title, stream or sys.stderr, clock
         self._is_terminal = self.stream.isatty()
         self._bar: tqdm | None = None
-        self._due_at = clock() + (0.0 if self._is_terminal else LINE_S)
+        self._due_at[self.stream] = 0.0 if self._is_terminal else self._due_at.get(self.stream, clock() + LINE_S)
         self._last: tuple[float, str, float | None, float] | None = None  # what is shown, and since when
         self._closed, self._lock = Event(), RLock()
 
     @property
     def is_due(self) -> bool:
         """Whether show() would write anything; callers collect what they show only then."""
-        return self.clock() >= self._due_at
+        return self.clock() >= self._due_at[self.stream]
 
     def show(self, share: float, words: str, left_s: float | None) -> None:
         """share: done, in [0, 1]; left_s: seconds left, None while they are not known."""
@@ -62,18 +64,18 @@ class ProgressLine:
             Thread(target=self._beat, args=(self._closed,), daemon=True).start()
 
     def _beat(self, closed: Event) -> None:
-        slack = BEAT_S if self._is_terminal else LINE_S / 6  # else what is shown just then would wait a minute
         while not closed.wait(BEAT_S):
             with self._lock:
-                if not closed.is_set() and ProgressLine._shown[-1] is self and self.clock() >= self._due_at + slack:
+                is_late = self.clock() >= self._due_at[self.stream] + BEAT_S
+                if is_late and not closed.is_set() and ProgressLine._shown[-1] is self:
                     self._draw()
 
     def _draw(self) -> None:
         share, words, left_s, since = self._last or (0.0, "", None, self.clock())
         now = self.clock()
-        self._due_at = now + (REDRAW_S if self._is_terminal else LINE_S)
+        self._due_at[self.stream] = now + (REDRAW_S if self._is_terminal else LINE_S)
         passed = now - since
-        if left_s is not None:
+        if left_s is not None and left_s - passed > 0.5:  # else it would stand at 0:00
             words += f", {duration(left_s - passed)} left"
         elif passed >= BEAT_S:
             words += f", {duration(passed)}"

@@ -2,7 +2,9 @@
 
 import io
 import itertools
+from contextlib import closing
 from pathlib import Path
+from time import sleep
 
 import pytest
 from support.configs import composed_with_hydra, sweep_points
@@ -12,6 +14,8 @@ from support.terminal import Terminal
 
 from lantern.cli.sweep_callback import Points, counted
 from lantern.evaluation.progress import SHARED, EvaluationBar
+from lantern.runtime import progress_line
+from lantern.runtime.progress_line import BEAT_S, LINE_S, ProgressLine
 
 PROMPTS = ["a", "b", "c", "d"]
 
@@ -44,14 +48,44 @@ def bar(stream: io.StringIO, points: int = 1) -> EvaluationBar:
     return EvaluationBar(points, stream, lambda: Timed.now)
 
 
-def test_a_log_has_one_line_a_minute_with_images_and_time_left(tmp_path):
+def test_a_log_has_a_line_every_ten_seconds_with_images_and_time_left(tmp_path):
     """Catches a count without the images of plain decoding, and those of batches foreseen like images alone."""
     stream = io.StringIO()
     evaluate(tmp_path, bar(stream), num_images=12)
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "evaluation: 14%, image 4 of 28, 1:24 left"  # without the warm-up
-    assert lines[-1] == "evaluation: 100%, image 28 of 28, judging"
-    assert len(lines) == 5
+    assert lines[3] == "evaluation: 14%, image 4 of 28, 1:24 left"  # without the warm-up
+    assert lines[-1] == "evaluation: 100%, image 28 of 28"  # none is judged
+    assert len(lines) == 4 + 2 * 6  # images alone, and batches of two
+
+
+def test_a_log_is_silent_for_ten_seconds_at_most_also_in_a_long_step_and_between_two_pieces(monkeypatch):
+    """Catches a line every 70 seconds, and one that each of many short pieces puts off anew."""
+    now, stream = [0.0], io.StringIO()
+    for title in ("one", "two"):
+        line = ProgressLine(title, stream, lambda: now[0])
+        now[0] += 5
+        line.show(0.5, "step 1", 20.0)
+        line.close()
+    assert stream.getvalue() == "two: 50%, step 1, 0:20 left\n"
+    monkeypatch.setattr(progress_line, "LINE_S", 0.1)
+    monkeypatch.setattr(progress_line, "BEAT_S", 0.05)
+    with closing(ProgressLine("long", stream := io.StringIO())) as line:
+        line.show(0.5, "step 1", None)
+        sleep(1.5)
+    assert stream.getvalue().count("long: 50%, step 1") >= 4  # of seven, on a busy machine
+    assert LINE_S + 2 * BEAT_S < 10
+
+
+def test_a_step_that_takes_longer_than_foreseen_shows_how_long():
+    """Catches "0:00 left" for as long as it goes on."""
+    now, stream = [0.0], io.StringIO()
+    line = ProgressLine("training", stream, lambda: now[0])
+    for passed in (8, 4):
+        now[0] += passed
+        line.show(1.0, "batch 4 of 4", 3.0)
+        now[0] += 9
+        line._draw()
+    assert stream.getvalue().splitlines()[:2] == [f"training: 100%, batch 4 of 4, 0:0{end}" for end in ("3 left", "9")]
 
 
 def test_a_sweep_counts_all_points_and_the_shared_images_once(tmp_path):
@@ -59,14 +93,14 @@ def test_a_sweep_counts_all_points_and_the_shared_images_once(tmp_path):
     stream = Terminal()
     sweep = bar(stream, points=3)
     evaluate(tmp_path, sweep, 0)
-    assert "point 1 of 3, image 12 of 28, judging" in stream.getvalue()
+    assert "point 1 of 3, image 12 of 28" in stream.getvalue()
     sweep.end_point()
     assert stream.getvalue().endswith("\r")
     Timed.now += 1
     sweep.start()
     assert " 43 % |########5           | evaluation: point 2 of 3, starting, 3:20 left" in stream.getvalue()
     evaluate(tmp_path, sweep, 1)
-    assert "point 2 of 3, image 20 of 28, judging" in stream.getvalue()
+    assert "point 2 of 3, image 20 of 28" in stream.getvalue()
     assert sweep.left_s() == pytest.approx(20 + 4 * 10 + 4 * 10)  # a warm-up, timed ones, and those of the method
     again = bar(io.StringIO())
     evaluate(tmp_path, again, 1)
@@ -120,7 +154,7 @@ def test_the_trials_of_a_search_are_counted_where_its_points_are_not_known(tmp_p
     for trial in range(2):
         evaluate(tmp_path, search, trial)
         search.end_point()
-    assert "evaluation: trial 2 of 3, image 20 of 28, judging, 1:40 left" in stream.getvalue()
+    assert "evaluation: trial 2 of 3, image 20 of 28, 1:40 left" in stream.getvalue()
     monkeypatch.setattr(Points, "here", None)
     (points := Points()).on_multirun_start(cfg)
     points.on_job_start()
