@@ -93,6 +93,13 @@ class TrainingData(pl.LightningDataModule):
             self._loader.load_state_dict(self._resumed)
         return self._loader
 
+    @property
+    def told_of_part(self) -> str:
+        """How many images of the data set are trained on, where these are not all."""
+        items = getattr(self._loader, "dataset", [])
+        of = items.dataset if isinstance(items, Subset) else items
+        return f" on {len(items):,} of {of.whole:,} images" if len(items) < getattr(of, "whole", 0) else ""
+
     def _training(self) -> Sequence:
         items = self.splits.split("train")
         return items if self.num_images is None else Subset(items, spaced(len(items), self.num_images))

@@ -157,7 +157,8 @@ class WholeBudget(Budget):
             self._duration, self._kept_s = self._duration + self._kept_s, 0.0
         if self.time_remaining() <= 0:
             raise LanternError(
-                f"tables take all of trainer.max_time, {used:.0f} s; they are stored now: start again, or give more"
+                f"libraries and tables took {used:.0f} s and trainer.max_time is over; the tables are stored: "
+                "start again, or give more"
             )
 
     def on_validation_batch_start(self, trainer: pl.Trainer, *others: object) -> None:

@@ -85,7 +85,8 @@ def export(
                 line.show(1.0, "sending it to Weights & Biases", None)
                 logger.log_weights(folder, folder.name.partition("_")[0], exported)
     best_step = "" if exported["step"] == trainer.global_step else f"; the best weights are of step {exported['step']}"
-    print(f"trained {trainer.global_step} steps{best_step}")
+    of_images = getattr(trainer.datamodule, "told_of_part", "")
+    print(f"trained {trainer.global_step} steps{of_images}{best_step}")
     compare = getattr(task, "compare_origins", None)  # a task's ability
     if compare and trainer.world_size == 1 and not any(isinstance(c, WholeBudget) for c in trainer.callbacks):
         with closing(ProgressLine("training")) as line:

@@ -32,6 +32,7 @@ class FeatureSplit(Sequence):
     ) -> None:
         """order: item indices, those of the rows first; further items have no features; shape: (R, P + L - 1)."""
         self.items, self.rows, self.shape, self.fingerprint = items, rows, shape, fingerprint
+        self.whole = getattr(items, "whole", len(items))
         self.places = sorted((item, row) for row, item in enumerate(order[: len(rows)]))
 
     def __len__(self) -> int:

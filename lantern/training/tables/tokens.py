@@ -50,12 +50,13 @@ class TableSplit(Sequence):
 
     def __init__(
         self, rows: Dataset, column: str, read: Callable[[np.ndarray], Tensor], fingerprint: str,
-        noise_seeds: Sequence[int] = (),
+        noise_seeds: Sequence[int] = (), whole: int = 0,
     ) -> None:  # fmt: skip
         """read: an entry of `column` -> "tokens"; noise_seeds: one per image if the target drew the images; items then
-        have "noise_seed"."""
+        have "noise_seed"; whole: images of the data set, of which time may allow a part."""
         self.rows = rows.with_format("arrow")  # "numpy" imports what some torchvisions lack
         self.column, self.read, self.fingerprint, self.noise_seeds = column, read, fingerprint, noise_seeds
+        self.whole = whole
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -111,7 +112,7 @@ class TokenTable:
             report_skipped(skipped, len(rows), f"the {name} images", folder.expanduser() / "skipped.txt")
             rows = rows.select([i for i, problem in enumerate(problems) if not problem])
         self._check_size(side, len(rows[0][self.kind]) // channels)
-        return TableSplit(rows, self.kind, self._read, key)
+        return TableSplit(rows, self.kind, self._read, key, whole=len(source))
 
     def few(self, name: str, count: int) -> list[dict[str, Any]]:
         """Items of `count` evenly spaced images of a split, encoded and not stored; unusable ones are left out."""
@@ -219,7 +220,8 @@ class TargetSamples:
         )  # fmt: skip
         target.release()  # training may need the cache's memory
         fingerprint = key if len(rows) == len(captions) else digest([key, len(rows)])
-        return TableSplit(rows, "tokens", _read_tokens, fingerprint, self._seeds(name, captions, range(len(rows))))
+        seeds = self._seeds(name, captions, range(len(rows)))
+        return TableSplit(rows, "tokens", _read_tokens, fingerprint, seeds, len(captions))
 
     def _seeds(self, name: str, captions: list[str], indices: Sequence[int]) -> list[int]:
         return [image_seed(self.seed, f"{name} {captions[i]}", i) for i in indices]

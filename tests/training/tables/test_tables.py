@@ -15,6 +15,7 @@ from lantern.models.llamagen.weights_folder import load_tokenizer
 from lantern.noise import gumbel_argmax
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
+from lantern.training.data_module import TrainingData
 from lantern.training.tables import features, tokens
 from lantern.training.tables.features import FeatureSplit, FeatureTable
 from lantern.training.tables.tokens import LatentTable, TableSplit, TargetSamples, TokenTable
@@ -138,7 +139,7 @@ def test_features_take_their_share_of_the_time_and_the_next_run_goes_to_steps(ta
         return FeatureTable(splits, target, str(tmp_path / "part"), 1, None, max_time, 0.5).split("train")
 
     part = limited()
-    assert (len(part), clock.now) == (12 * 16, 120)
+    assert (len(part), part.whole, clock.now) == (12 * 16, 400, 120)
     assert 60 < sum(caption == "wood" for caption in part.captions) < 132
     whole = FeatureTable(splits, target, str(tmp_path / "whole"), 1).split("train")
     assert whole.captions == splits.captions
@@ -191,9 +192,13 @@ def test_images_are_encoded_for_their_share_of_the_time_in_random_order(weights,
     limit = {"max_time": "00:00:10:00", "share": 0.1}
     part = encoded(**limit)
     assert (len(part), clock.now) == (6 * 32, 60)
+    (batches := TrainingData(TokenTable(pictures, tokenizer, str(tmp_path), **limit), 16, 0)).train_dataloader()
+    assert batches.told_of_part == " on 192 of 300 images"  # which the end of a training says
     assert part.captions[:5] != [f"picture {i}" for i in range(5)]
     again = encoded(**limit | {"max_time": "00:10:00:00"})
     assert (len(again), clock.now, again.fingerprint) == (6 * 32, 60, part.fingerprint)
+    (batches := TrainingData(TokenTable(pictures, tokenizer, str(tmp_path)), 16, 0)).train_dataloader()
+    assert batches.told_of_part == ""
     whole = encoded()
     assert len(whole) == 300
     assert whole.captions[:5] == [f"picture {i}" for i in range(5)]
