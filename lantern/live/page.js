@@ -201,4 +201,5 @@ async function begin() {
   $("#stop").addEventListener("click", () => leaving?.abort());
 }
 
-begin().catch(() => fail("The server does not answer; is python -m lantern still running?"));
+begin().catch(() => fail("The server does not answer; is python -m lantern still running?"))
+  .finally(() => { $("#verdict").textContent = "" });

@@ -202,9 +202,9 @@ class Fidelity(Metric):
         told = []
         if count < MIN_IMAGES_PER_FEATURE * real.width:
             told.append(
-                f"{count} images for {real.width} features: the Fréchet distance is mostly bias at this size, and a "
-                f"method that loses variety has less of it, so that even the sign of frechet_diff may be wrong; use "
-                f"kernel_diff, which is unbiased"
+                f"{count} images for {real.width} features: the Fréchet distance is mostly bias at this size, and less "
+                f"varied images have less of it, so that even the sign of a difference may be wrong; use the kernel "
+                f"distance, which is unbiased"
             )
         if self._size and real.size and self._size != real.size:
             told.append(
