@@ -138,16 +138,16 @@ def refused_or_whole(path: Path, pixels: np.ndarray) -> None:
             assert np.array_equal(np.stack([*arrays_of(open_images(path))]), pixels)
 
 
-@pytest.mark.parametrize("kind", ["NaN in mu", "NaN in sigma", "negative", "lopsided"])
-def test_statistics_that_are_no_mean_and_covariance_are_refused(kind, tmp_path):
-    """Catches `frechet nan` and `frechet -64`."""
+@pytest.mark.parametrize("kind", ["NaN in mu", "NaN in sigma"])
+def test_statistics_that_are_no_numbers_are_refused(kind, tmp_path):
+    """Catches `frechet nan`."""
     features = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)  # fewer than features: of rank 3
     path, mean, covariance = tmp_path / "known.npz", features.mean(0), np.cov(features, rowvar=False)
     np.savez(path, mu=mean, sigma=covariance.astype(np.float32))
     assert read_statistics(path) is not None
     mean[0] *= np.nan if kind == "NaN in mu" else 1
-    covariance[0, 1] *= {"NaN in sigma": np.nan, "lopsided": 2}.get(kind, 1)
-    np.savez(path, mu=mean, sigma=-covariance if kind == "negative" else covariance)
+    covariance[0, 1] *= np.nan if kind == "NaN in sigma" else 1
+    np.savez(path, mu=mean, sigma=covariance)
     with pytest.raises(LanternError, match="sigma"):
         read_statistics(path)
 
