@@ -35,14 +35,10 @@ class RenderedSplit(Sequence):
 class RenderedScenes:
     """`seed` selects one of a hundred disjoint series."""
 
-    def __init__(
-        self, num_train: int, num_validation: int, num_test: int = 0, num_novel: int = 0, seed: int = 0
-    ) -> None:
-        self.sizes = {"train": num_train, "validation": num_validation, "test": num_test, "novel": num_novel}
-        self.seed = seed
+    def __init__(self, num_train: int, num_validation: int, seed: int = 0) -> None:
+        self.sizes, self.seed = {"train": num_train, "validation": num_validation}, seed
 
     def split(self, name: str) -> RenderedSplit:
-        """train, validation and test show the training triples; novel the held-out ones."""
         count = self.sizes[name]
         if not 0 < count <= SEEDS_PER_SERIES or not 0 <= self.seed < NUM_SERIES:
             raise LanternError(

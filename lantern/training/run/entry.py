@@ -37,6 +37,7 @@ def train(cfg: DictConfig) -> float | None:
     end_with_torchrun()
     run = HydraConfig.get()
     starting = _starting()
+    from lantern.drafters.export import exported_step
     from lantern.training.run.interrupts import Interrupts
 
     starting.close()
@@ -44,7 +45,7 @@ def train(cfg: DictConfig) -> float | None:
     interrupts.listen()
     is_sweep = run.mode == RunMode.MULTIRUN
     carry_out(cfg, folder, interrupts, run.overrides.task, is_sweep, config_dir(run.runtime))
-    return _figure(folder, cfg)
+    return figure_of(exported_step(folder / cfg.task_name).get("figures", {}), cfg.optimized_metric)
 
 
 def carry_out(
@@ -95,12 +96,6 @@ def _starting() -> ProgressLine:
     at_end.append(line.close)
     line.show(0.0, "loading libraries", None)
     return line
-
-
-def _figure(folder: Path, cfg: DictConfig) -> float | None:
-    from lantern.drafters.export import exported_step
-
-    return figure_of(exported_step(folder / cfg.task_name).get("figures", {}), cfg.optimized_metric)
 
 
 def _trainer(cfg: DictConfig, interrupts: "pl.Callback") -> "pl.Trainer":
