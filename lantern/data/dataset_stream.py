@@ -124,7 +124,7 @@ def hub_images(
     caption_column: str | None = None, num_classes: int | None = None, validation_share: float = 0.1,
     config: str | None = None, **options: Any,
 ) -> IndexedImages:  # fmt: skip
-    """config: of a data set that has several; options: of `datasets.load_dataset`, such as `data_files` of
+    """config: of a data set that has several; options: of `datasets.load_dataset`, such as `data_dir` of
     name="parquet". Images are split into train and validation as those of a folder are. num_classes: of a model that is
     told classes, which a column `label` gives."""
     options = {key: value for key, value in options.items() if value is not None}

@@ -1,7 +1,6 @@
 """Data sets: the contract of named splits, and captioned images left in their original files, of which an index of
 locations and of unusable images is computed once and cached; pixels are read at each access."""
 
-import glob
 import hashlib
 import logging
 import os
@@ -190,20 +189,7 @@ def report_skipped(skipped: Mapping[str, str], total: int, source: str, path: Pa
     log.warning("skipped %d of %d images in %s, listed in %s: %s", len(lines), total, source, path, shown)
 
 
-def find_files(source: str, suffix: str) -> list[str]:
-    """The files of a folder with this suffix, without any those of the folders in it, as the Hub lays them out
-    (data/*.parquet); or of a pattern, sorted. What exists is no pattern: `data [v2]`."""
-    if not source or os.path.isfile(source):
-        return [source] if source else []
-    root = _root(source)
-    pattern = f"*{suffix}" if os.path.isdir(source) else str(Path(source).relative_to(root))
-    found = glob.glob(pattern, root_dir=root)
-    if not found and os.path.isdir(source):
-        found = glob.glob(f"**/*{suffix}", root_dir=root, recursive=True)
-    return sorted(str(Path(root) / name) for name in found)
-
-
-def _root(source: str) -> str:
+def root_of(source: str) -> str:
     """A folder itself; of a file or a pattern the last folder that exists."""
     return next((str(path) for path in (Path(source), *Path(source).parents) if os.path.isdir(path)), "")
 
@@ -222,7 +208,7 @@ def _file_stats(items: list) -> list[tuple[int, int] | None]:
 
 def _paths_below(source: str, names: Sequence[str]) -> list[str]:
     """The paths below the source: a folder, or of a pattern the folder before its first wildcard."""
-    above = os.path.join(os.path.normpath(_root(source)), "")
+    above = os.path.join(os.path.normpath(root_of(source)), "")
     return [os.path.normpath(name).removeprefix(above) for name in names]
 
 

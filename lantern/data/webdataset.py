@@ -1,15 +1,17 @@
 """Captioned images in WebDataset shards: tar files whose members a.jpg and a.txt (or a.json, a.cls) are one sample.
 Images are read from inside the tar files; nothing is unpacked."""
 
+import glob
 import json
 import os
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 from lantern.data.image_io import SUFFIXES, caption_in, caption_keys, is_hidden, read_bytes, try_caption
-from lantern.data.splits import IndexedImages, Sample, find_files
+from lantern.data.splits import IndexedImages, Sample, root_of
 from lantern.data.text_tables import decode_text
 from lantern.errors import LanternError
 
@@ -35,10 +37,23 @@ def find_shards(shards: str) -> list[str]:
         before, first, last, after = numbered.groups()
         files = [f"{before}{number:0{len(first)}d}{after}" for number in range(int(first), int(last) + 1)]
     else:
-        files = find_files(shards, ".tar")
+        files = _files(shards)
     if not any(map(os.path.isfile, files)):
         raise LanternError(f"no shards {shards}; give a folder of .tar files, a pattern, or data/{{000..099}}.tar")
     return files
+
+
+def _files(source: str) -> list[str]:
+    """The .tar files of a folder, without any those of the folders in it, as the Hub lays them out (data/*.tar); or of
+    a pattern, sorted. What exists is no pattern: `data [v2]`."""
+    if not source or os.path.isfile(source):
+        return [source] if source else []
+    root = root_of(source)
+    pattern = "*.tar" if os.path.isdir(source) else str(Path(source).relative_to(root))
+    found = glob.glob(pattern, root_dir=root)
+    if not found and os.path.isdir(source):
+        found = glob.glob("**/*.tar", root_dir=root, recursive=True)
+    return sorted(str(Path(root) / name) for name in found)
 
 
 def find_samples(item: tuple[str, Sequence[str], bool]) -> Iterator[Sample]:

@@ -58,6 +58,7 @@ ALL = {f"caption {value}": value for value in range(0, 150, 10)}
 def test_every_image_is_read_and_split_by_its_row(tmp_path):
     files = str(write_parts(tmp_path / "data") / "*.parquet")
     assert values_of(opened(tmp_path, files).split("train")) == ALL
+    assert values_of(opened(tmp_path, None, data_dir=str(tmp_path / "data")).split("train")) == ALL
     some = opened(tmp_path, files, validation_share=0.3)
     parts = [values_of(some.split(name)) for name in ("train", "validation")]
     assert parts[0] | parts[1] == ALL

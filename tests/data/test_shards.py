@@ -1,12 +1,11 @@
-"""WebDataset and parquet sources: good samples are read in place, bad ones and truncated shards are listed."""
+"""WebDataset shards: good samples are read in place, bad ones and truncated shards are listed."""
 
 import json
 
 import numpy as np
 import pytest
-from support.shards import opened, parquet, picture, sample, values_of, write_parquet, write_shard
+from support.shards import opened, picture, sample, values_of, write_shard
 
-from lantern.data.parquet import parquet_images
 from lantern.data.webdataset import find_shards, web_dataset
 from lantern.errors import LanternError
 
@@ -69,56 +68,26 @@ def test_a_missing_shard_of_a_numbered_range_is_listed_and_read_once_it_is_there
             find_shards(str(tmp_path / none))
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_parquet_rows_of_both_kinds_are_read_across_row_groups(tmp_path, wrapped):
-    cells = [picture(10 * i) for i in range(5)] + [b"", None]
-    cells = [{"bytes": cell, "path": None} for cell in cells] if wrapped else cells
-    write_parquet(tmp_path / "a.parquet", cells, [f"caption {10 * i}" for i in range(4)] + [None, "empty", "none"])
-    data = parquet(tmp_path, tmp_path)
-    assert values_of(data.split("train")) == {f"caption {10 * i}": 10 * i for i in range(4)}
-    assert sorted(name[-3:] for name in data.skipped) == ["2-0", "2-1", "3-0"]
-
-
-def test_a_cut_parquet_file_is_listed_and_a_wrong_column_named(tmp_path):
-    whole = write_parquet(tmp_path / "a.parquet", [picture(1)], ["caption 1"])
-    (tmp_path / "b.parquet").write_bytes(whole.read_bytes()[:-20])
-    data = parquet(tmp_path, tmp_path)
-    assert values_of(data.split("train")) == {"caption 1": 1}
-    assert list(data.skipped) == [str(tmp_path / "b.parquet")]
-    with pytest.raises(LanternError, match=r"no column text, only image, caption"):
-        parquet(whole, tmp_path, caption_column="text")
-
-
-@pytest.mark.parametrize(("source", "place"), [(web_dataset, "~/data/*.tar"), (parquet_images, "~/data")])
-def test_a_source_and_a_cache_in_the_home_folder_are_found_by_a_tilde(tmp_path, monkeypatch, source, place):
+def test_a_source_and_a_cache_in_the_home_folder_are_found_by_a_tilde(tmp_path, monkeypatch):
     """As a model's files are. Catches a folder named ~ in the working folder, full of tables."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "data").mkdir()
     write_shard(tmp_path / "data" / "a.tar", sample("1", 10))
-    write_parquet(tmp_path / "data" / "a.parquet", [picture(10)], ["caption 10"])
-    split = source(place, 16, cache_dir="~/cache", validation_share=0.0).split("train")
+    split = web_dataset("~/data/*.tar", 16, cache_dir="~/cache", validation_share=0.0).split("train")
     assert values_of(split) == {"caption 10": 10}
     assert len(list((tmp_path / "cache").glob("list-*"))) == 1
 
 
 def test_the_class_of_number_zero_has_a_caption(tmp_path):
-    write_parquet(tmp_path / "a.parquet", [picture(10 * i) for i in range(3)], [0, 1, 2])
-    assert values_of(parquet(tmp_path, tmp_path).split("train")) == {"0": 0, "1": 10, "2": 20}
     write_shard(tmp_path / "a.tar", [("1.png", picture(7)), ("1.json", b'{"caption": 0}')])
     assert values_of(opened(tmp_path / "a.tar", tmp_path).split("train")) == {"0": 7}
 
 
-def test_whole_numbers_of_a_column_with_a_missing_value_are_classes(tmp_path):
-    """A table makes them 3.0. Catches a data set of classes of which every row is left out, also beside a text."""
-    write_parquet(tmp_path / "a.parquet", [picture(30), picture(1)], [3.0, None])
-    write_parquet(tmp_path / "b.parquet", [picture(40), picture(1)], [4.0, float("nan")])
+def test_a_whole_number_with_a_point_is_a_class(tmp_path):
+    """A table makes classes 3.0. Catches a data set of which every sample is left out, also beside a text."""
     write_shard(
         tmp_path / "a.tar", [("1.png", picture(30)), ("1.cls", b"3.0"), ("1.txt", b"a dog"), ("2.png", picture(1))]
     )
-    for num_classes in (9, None):
-        data = parquet(tmp_path, tmp_path, num_classes=num_classes)
-        assert values_of(data.split("train")) == {"3": 30, "4": 40}
-        assert [*data.skipped.values()] == ["no caption"] * 2
     assert values_of(opened(tmp_path, tmp_path, num_classes=9).split("train")) == {"3": 30}
 
 
@@ -132,14 +101,11 @@ def test_files_named_after_splits_are_those(names, train, validation, tmp_path):
     """Below the folder, too, as the Hub lays them out. Catches a training on images for tests."""
     for number, name in enumerate(names):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        write_parquet(tmp_path / f"{name}.parquet", [picture(i) for i in range(8)], [str(number)] * 8)
         write_shard(tmp_path / f"{name}.tar", [f for i in range(8) for f in sample(f"{i}", 100 * number + i)])
-    for source in (parquet_images, web_dataset):
-        data = source(str(tmp_path), 16, str(tmp_path / "cache"), validation_share=0.5)
-        found = [[int(text.split()[-1]) for text in data.split(name).captions] for name in ("train", "validation")]
-        numbers = [[n // 100 if source is web_dataset else n for n in captions] for captions in found]
-        assert [sorted({*one}) for one in numbers] == [train, validation]
-        assert len(found[0]) + len(found[1]) == 8 * len({*train, *validation})
+    data = web_dataset(str(tmp_path), 16, str(tmp_path / "cache"), validation_share=0.5)
+    found = [[int(text.split()[-1]) for text in data.split(name).captions] for name in ("train", "validation")]
+    assert [sorted({number // 100 for number in one}) for one in found] == [train, validation]
+    assert len(found[0]) + len(found[1]) == 8 * len({*train, *validation})
 
 
 def test_a_shards_class_is_read_for_a_model_of_classes_alone(tmp_path):
@@ -153,13 +119,3 @@ def test_a_shards_class_is_read_for_a_model_of_classes_alone(tmp_path):
 def test_the_column_or_key_of_a_caption_can_be_named(tmp_path):
     write_shard(tmp_path / "a.tar", [("1.png", picture(7)), ("1.json", b'{"caption": "a", "title": "b"}')])
     assert values_of(opened(tmp_path, tmp_path, caption_column="title").split("train")) == {"b": 7}
-    write_parquet(tmp_path / "a.parquet", [picture(7)], ["a"], title=["b"])
-    assert values_of(parquet(tmp_path, tmp_path, caption_column="title").split("train")) == {"b": 7}
-
-
-def test_of_several_captions_of_an_image_the_first_is_used(tmp_path):
-    """As COCO has them. Catches a training on the text of a Python list."""
-    write_parquet(tmp_path / "a.parquet", [picture(1), picture(2)], [["a cat", "two cats"], []])
-    data = parquet(tmp_path, tmp_path)
-    assert values_of(data.split("train")) == {"a cat": 1}
-    assert [*data.skipped.values()] == ["no caption"]

@@ -8,7 +8,6 @@ import pyarrow.parquet
 from PIL import Image
 
 from lantern.data.imagefolder import image_folder
-from lantern.data.parquet import parquet_images
 from lantern.data.webdataset import web_dataset
 
 
@@ -45,10 +44,6 @@ def write_parquet(path, cells: list, captions: list, **columns):
     table = pyarrow.table({"image": cells, "caption": captions} | columns)
     pyarrow.parquet.write_table(table, path, row_group_size=2)
     return path
-
-
-def parquet(path, tmp_path, **options):
-    return parquet_images(str(path), 16, str(tmp_path / "cache"), validation_share=0.0, **options)
 
 
 def folder_of(path, names):
