@@ -108,6 +108,8 @@ class Evaluation:
         if self.metrics:
             self.bar.tell(", judging")
         figures, protocols, warnings = scored(self.metrics.values(), images, batch.prompts, plain_images)
+        if self.metrics:  # what follows is none
+            self.bar.tell()
         values |= figures | protocols
         warnings = speed.speed_warnings(values) + warnings
         values["law"] = pipeline.guarantee.reason

@@ -5,11 +5,13 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import command
+from lantern.training.run.entry import starting_line
 
 
 @command("train", "worker")  # +worker numbers the points of a sweep
 def prepare(cfg: DictConfig) -> None:
     """Computes the missing shards of both splits and prints their sizes."""
+    starting_line()  # stands until tables are made
     from lantern.training.run.run_state import check_captions
 
     batches = instantiate(cfg.batches)

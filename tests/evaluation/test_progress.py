@@ -9,7 +9,7 @@ from time import sleep
 import pytest
 from support.configs import composed_with_hydra, sweep_points
 from support.evaluations import evaluation
-from support.fake_pipeline import FakePipeline
+from support.fake_pipeline import Brightness, FakePipeline
 from support.terminal import Terminal
 
 from lantern.cli.sweep_callback import Points, counted
@@ -56,6 +56,15 @@ def test_a_log_has_a_line_every_ten_seconds_with_images_and_time_left(tmp_path):
     assert lines[3] == "evaluation: 14%, image 4 of 28, 1:24 left"  # without the warm-up
     assert lines[-1] == "evaluation: 100%, image 28 of 28"  # none is judged
     assert len(lines) == 4 + 2 * 6  # images alone, and batches of two
+
+
+def test_judging_is_said_while_images_are_judged_and_not_while_others_are_made(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(EvaluationBar, "_show", lambda self, words: said.append(words))
+    parts = {"bar": EvaluationBar(), "metrics": {"brightness": Brightness()}}
+    evaluation(tmp_path, PROMPTS, 2, 4, 2, parts=parts).run(FakePipeline())
+    assert [words for words in said if "judging" in words] == ["image 8 of 12, judging", "image 12 of 12, judging"]
+    assert said[said.index("image 8 of 12, judging") + 1] == "image 8 of 12"
 
 
 def test_a_log_is_silent_for_ten_seconds_at_most_also_in_a_long_step_and_between_two_pieces(monkeypatch):

@@ -36,7 +36,7 @@ def train(cfg: DictConfig) -> float | None:
     exported step, for a sweeper."""
     end_with_torchrun()
     run = HydraConfig.get()
-    starting = _starting()
+    starting = starting_line()
     from lantern.drafters.export import exported_step
     from lantern.training.run.interrupts import Interrupts
 
@@ -90,7 +90,7 @@ def carry_out(
         fit.export(task, trainer, folder / cfg.task_name, overrides, config_dir)
 
 
-def _starting() -> ProgressLine:
+def starting_line() -> ProgressLine:
     """Not in train, which a job that is put back into its queue is pickled with, and all that it names."""
     line = ProgressLine("starting")
     at_end.append(line.close)
