@@ -143,8 +143,8 @@ def test_an_installed_wheel_works_in_another_folder_with_its_own_files(scripts, 
     assert root == package.parent / "home"
     assert package.is_relative_to(tmp_path)
     assert cache == elsewhere / ".cache" / "lantern"
-    assert "model=llamagen" in _run([str(scripts / "lantern-evaluate"), "dry_run=true"], elsewhere)
-    _run([str(scripts / "lantern-evaluate"), "+sweep=field", "+method=jacobi", "dry_run=true"], elsewhere)
+    planned = [str(scripts / "lantern-evaluate"), "+sweep=field", "+method=jacobi", "dry_run=true"]
+    assert "model=llamagen" in _run(planned, elsewhere)
     assert "task_name: drafter" in _run([str(scripts / "lantern-train"), "--cfg", "job"], elsewhere)
     images = ["speed.num_prompts=0", "quality.num_images=0", "prompts=['a red ring on wood']", "drafter=none"]
     _run([str(scripts / "lantern-evaluate"), *images, "acceptance=exact", "hydra.run.dir=run"], elsewhere)

@@ -11,7 +11,7 @@ from lantern.scenes.critic import as_images
 from lantern.scenes.reconstruction import ReconstructionMeter
 from lantern.scenes.scene_splits import RenderedScenes
 
-NUM_IMAGES, BATCH = 512, 32
+NUM_IMAGES, BATCH = 256, 32
 MOST_UNEVENNESS = 1.3  # the originals' is 1.1; a decoder with visible dots had 20
 
 

@@ -1,7 +1,6 @@
 """Evaluations and trainings as jobs of a real Slurm, signalled, cancelled and put back into the queue."""
 
 import csv
-import os
 import re
 import shlex
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.commands import run_script, trainings_here
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
@@ -181,7 +181,8 @@ def assert_one_training(folder: Path, alone: Path) -> None:
 def alone(tmp_path_factory, short) -> Path:
     """The run folder of one process."""
     folder = tmp_path_factory.mktemp("alone")
-    finished(started([sys.executable, "train.py", *short, f"hydra.run.dir={folder}"], os.environ))
+    with pytest.MonkeyPatch.context() as here, trainings_here(here):
+        run_script(here, "train.py", *short, f"hydra.run.dir={folder}")
     return folder
 
 

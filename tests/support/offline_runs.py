@@ -55,15 +55,14 @@ def read_run(folder: Path) -> OfflineRun:
     raise AssertionError(f"{folder} holds no whole run after {PATIENCE_S} s: {said}")
 
 
-def runs_below(folder: Path, count: int, said: str = "") -> list[OfflineRun]:
-    """The `count` runs anywhere below a folder, waited for like the end of one. said: the standard error of what should
-    have made them, shown with W&B's logs if some are missing."""
+def runs_below(folder: Path, count: int) -> list[OfflineRun]:
+    """The `count` runs anywhere below a folder, waited for like the end of one."""
     for _ in range(PATIENCE_S * 10):
         if len(paths := sorted(folder.glob("**/*.wandb"))) >= count:
             break
         time.sleep(0.1)
     logs = [f"{path}: {path.read_text()[-2000:]}" for path in sorted(folder.glob("**/offline-run-*/logs/debug*.log"))]
-    assert len(paths) == count, "\n".join([f"{len(paths)} W&B runs, not {count}, are below {folder}", said, *logs])
+    assert len(paths) == count, "\n".join([f"{len(paths)} W&B runs, not {count}, are below {folder}", *logs])
     return [read_run(path.parent) for path in paths]
 
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 from datasets import load_from_disk
 from PIL import Image
-from support.commands import printed, run_script
+from support.commands import printed, run_script, trainings_here
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
@@ -61,16 +61,20 @@ def command(workplace: Path, run: Path, *arguments: str, program: tuple[str, ...
     ]  # fmt: skip
 
 
-def output(arguments: list[str], workplace: Path) -> str:
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=workplace, env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout + done.stderr
-
-
-def train(workplace: Path, name: str, *arguments: str) -> tuple[str, Path]:
-    """train.py's output, and the run's folder."""
+def train(workplace: Path, name: str, *arguments: str) -> Path:
+    """train.py in this process -> the run's folder."""
     run = workplace / "runs" / name
-    return output(command(workplace, run, *arguments), workplace), run
+    with pytest.MonkeyPatch.context() as here, trainings_here(here):
+        here.chdir(workplace)
+        here.setenv("WANDB_MODE", "disabled")
+        run_script(here, "train.py", *command(workplace, run, *arguments, program=())[1:])
+    return run
+
+
+@pytest.fixture
+def said(capsys, caplog) -> Callable[[], str]:
+    """What was logged and printed."""
+    return lambda: caplog.text + capsys.readouterr().out
 
 
 @pytest.fixture
@@ -82,7 +86,7 @@ def evaluate(workplace, monkeypatch) -> Callable[[list[str]], None]:
     return lambda overrides: run_script(monkeypatch, "evaluate.py", *overrides, *few)
 
 
-def test_an_imagenet_folder_becomes_a_drafter_of_a_class_model(workplace, evaluate):
+def test_an_imagenet_folder_becomes_a_drafter_of_a_class_model(workplace, evaluate, said):
     """400 images in the folders of 20 synsets, by the two commands of docs/models.md. Catches the place among the
     folders that are there in place of ImageNet's class, and a printed command without the model's files or sizes."""
     images, released = workplace / "imagenet", workplace / "thousand"
@@ -100,7 +104,7 @@ def test_an_imagenet_folder_becomes_a_drafter_of_a_class_model(workplace, evalua
     codes["quantize.embedding.weight"] = codes["quantize.embedding.weight"].repeat(3, 1)[:160]
     torch.save(weights, released / "c2i.pt")
     torch.save(codes, released / "vq.pt")
-    said, _ = train(
+    train(
         workplace, "imagenet", f"data.folder={images}", "model=llamagen_c2i_b", f"model.checkpoint={released}",
         "model.file=c2i.pt", "model.dim=96", "model.num_layers=3", "model.num_heads=3", "+model.multiple_of=64",
         "model.image_size=8", f"model.tokenizer.checkpoint={released}", "model.tokenizer.file=vq.pt",
@@ -108,22 +112,24 @@ def test_an_imagenet_folder_becomes_a_drafter_of_a_class_model(workplace, evalua
         "+model.tokenizer.codebook_size=160", "batches.batch_size=16", f"paths.cache_dir={workplace}/imagenet_cache",
         "features=on_the_fly",
     )  # fmt: skip
-    assert "skipped 1 of 400 images" in said
+    told = said()
+    assert "skipped 1 of 400 images" in told
     tables = [load_from_disk(str(path.parent)) for path in workplace.glob("imagenet_cache/tokens-train-*/*/state.json")]
     captions = Counter(caption for table in tables for caption in table["caption"])
     assert captions.keys() == {str(50 * number) for number in range(20)}
     assert min(captions.values()) > 8
-    assert "prompts=classes" in printed(said)
-    evaluate(printed(said))
+    assert "prompts=classes" in printed(told)
+    evaluate(printed(told))
 
 
-def test_a_drafter_is_trained_further_on_the_targets_own_images(workplace):
-    said, run = train(
+def test_a_drafter_is_trained_further_on_the_targets_own_images(workplace, said):
+    run = train(
         workplace, "further", "task=drafter_self", "samples.num_images=8", "batches.batch_size=4",
         f"task.start_from={workplace}/weights/drafter", "task.lr=0", "task.muon_lr=0", "features=on_the_fly",
     )  # fmt: skip
-    assert "skipped 3 of 19 images" in said
-    assert printed(said)[-1] == f"drafter.checkpoint={run}/drafter"
+    told = said()
+    assert "skipped 3 of 19 images" in told
+    assert printed(told)[-1] == f"drafter.checkpoint={run}/drafter"
     start, after = (load_weights(folder)[0] for folder in (workplace / "weights" / "drafter", run / "drafter"))
     assert all(torch.equal(start[name], value.float()) for name, value in after.items())
     assert list((workplace / "cache").glob("samples-train-*"))
@@ -135,7 +141,9 @@ def test_a_training_finds_the_tables_that_two_processes_have_prepared_for_it(wor
     given = [f"paths.cache_dir={cache}", "features=on_the_fly", "batches.batch_size=2"]
     launched = ["+launch=submitit_local", "+worker=range(2)", f"hydra.sweep.dir={workplace}/both"]
     program = ("-m", "lantern.training.prepare", "-m")
-    output(command(workplace, workplace / "none", *given, *launched, program=program), workplace)
+    both = command(workplace, workplace / "none", *given, *launched, program=program)
+    done = subprocess.run(both, capture_output=True, text=True, cwd=workplace, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr[-3000:]
     made = {path: path.stat().st_mtime_ns for path in cache.rglob("*.arrow")}
     assert {path.parts[-3].split("-")[0] for path in made} == {"list", "tokens", "samples"}
     train(workplace, "prepared", *given)
@@ -174,7 +182,7 @@ def steps_of(run: Path) -> Iterator[list[int]]:
 @pytest.fixture(scope="module")
 def undisturbed(workplace) -> dict[str, torch.Tensor]:
     """The drafter of one process that nothing happened to."""
-    return load_weights(train(workplace, "undisturbed", *LONG)[1] / "drafter")[0]
+    return load_weights(train(workplace, "undisturbed", *LONG) / "drafter")[0]
 
 
 def assert_close(run: Path, undisturbed: dict[str, torch.Tensor]) -> None:
