@@ -8,9 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.commands import module_refusal, run_as_module
 from support.families import FAMILIES, LENGTH, PIXELS, SIDE
-from support.paths import ROOT
-
-GOLDEN = ROOT / "tests" / "golden"
+from support.paths import GOLDEN
 
 
 def leaves(settings: dict, name: str) -> list[str]:

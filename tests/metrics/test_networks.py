@@ -2,6 +2,7 @@
 
 import json
 import re
+import string
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,18 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from support.clips import save_clip, save_tokenizer
 from support.configs import composed
 from torch import nn
-from transformers import AutoTokenizer, CLIPVisionConfig, CLIPVisionModel, Dinov2Config, Dinov2Model
+from transformers import (
+    AutoTokenizer,
+    CLIPConfig,
+    CLIPModel,
+    CLIPTokenizer,
+    CLIPVisionConfig,
+    CLIPVisionModel,
+    Dinov2Config,
+    Dinov2Model,
+)
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
 from lantern.cli.error_messages import user_error
@@ -28,6 +37,30 @@ from lantern.metrics.networks import (
 
 PROMPTS = ["a red ball", "bad", "a red bead on a mad dog pad"]
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+LETTERS = string.ascii_lowercase[:18]
+WORDS = ["re", "red</w>", "<|startoftext|>", "<|endoftext|>"]
+VOCAB_SIZE = 2 * len(LETTERS) + len(WORDS)
+TEXT = {"vocab_size": VOCAB_SIZE, "max_position_embeddings": 12, "bos_token_id": 38, "eos_token_id": 39}
+CLIP = {"hidden_size": 16, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def save_tokenizer(folder: Path) -> None:
+    """Letters, and one word."""
+    names = [*LETTERS, *(letter + "</w>" for letter in LETTERS), *WORDS]
+    vocab = {name: number for number, name in enumerate(names)}
+    CLIPTokenizer(vocab=vocab, merges=[("r", "e"), ("re", "d</w>")]).save_pretrained(folder)
+
+
+def save_clip(folder: Path) -> CLIPModel:
+    """Random, as folders of `transformers` hold it."""
+    torch.manual_seed(0)
+    vision = CLIP | {"image_size": 8, "patch_size": 4}
+    model = CLIPModel(CLIPConfig(text_config=CLIP | TEXT, vision_config=vision, projection_dim=8)).eval()
+    for value in model.parameters():  # else all images look alike
+        value.data += 0.3 * torch.randn_like(value)
+    model.save_pretrained(folder)
+    save_tokenizer(folder)
+    return model
 
 
 @pytest.fixture(scope="module")

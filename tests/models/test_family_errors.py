@@ -10,6 +10,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from support.configs import composed
 from support.families import FAMILIES, LENGTH, Loaded, config
+from support.pickled_code import Code
 
 import lantern
 from lantern.errors import CheckpointError, LanternError
@@ -156,13 +157,6 @@ def test_a_codebook_is_read_from_the_image_tokenizers_file_alone(loaded, tmp_pat
         cfg.model.codebook = str(tmp_path / "other.ckpt")
         with pytest.raises(CheckpointError, match=rf"{said} .* where 24 are needed"):
             instantiate_model(cfg)
-
-
-class Code:
-    """Would run a command if it were unpickled."""
-
-    def __reduce__(self):
-        return eval, ("print('executed')",)
 
 
 @pytest.mark.full

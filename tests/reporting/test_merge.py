@@ -1,15 +1,17 @@
-"""Points of a sweep are merged into one table, with their profiles and warnings."""
+"""Points of a sweep are merged into one table, with their profiles and warnings; their images are whole."""
 
 from pathlib import Path
 
 import pytest
+import torch
+from PIL import Image
 from support.evaluations import evaluation
 from support.fake_pipeline import Brightness, FakePipeline
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import encode
 from lantern.reporting.merge import check_alike, merge_points, point_folders, read_profiles, write_profiles
-from lantern.reporting.publish import write_measurements
+from lantern.reporting.publish import write_images, write_measurements
 from lantern.reporting.ranking import Budget
 from lantern.runtime.files import replace_text
 
@@ -81,3 +83,18 @@ def test_the_profile_of_the_first_folder_counts_and_stays_where_nothing_was_deco
     for number, profile in enumerate((FEW, MANY)):
         write_profiles(tmp_path / str(number), {"plain": profile, str(number): profile})
     assert read_profiles([tmp_path / "0", tmp_path / "1", tmp_path / "none"]) == {"plain": FEW, "0": FEW, "1": MANY}
+
+
+def test_an_image_is_whole_or_not_there(tmp_path, monkeypatch):
+    """Catches a picture cut short by a killed point of a sweep, at which the sweep's report then ends."""
+    write_images(tmp_path, ["0.png"], torch.zeros(1, 3, 8, 8))
+
+    def torn(image: Image.Image, path) -> None:
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Image.Image, "save", torn)
+    with pytest.raises(KeyboardInterrupt):
+        write_images(tmp_path, ["0.png", "1.png"], torch.ones(2, 3, 8, 8))
+    assert [path.name for path in tmp_path.iterdir()] == ["0.png"]
+    assert Image.open(tmp_path / "0.png").size == (8, 8)

@@ -1,19 +1,49 @@
-"""Training on several processes equals training on one, to rounding."""
+"""Training on several processes equals training on one, to rounding. As a program, torchrun <this file> <weights>
+<results>, it trains miniatures; the weights of each training are <results>/<kind>-<processes>.pt."""
 
+import support.as_a_command  # noqa: F401
+
+# isort: split
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
 import torch
-from support.paths import ROOT, SUPPORT, TESTS
-from support.several_processes import trained
+from support.paths import ROOT, TESTS
+from support.tiny_tasks import MemorySplits, drafter_task, target_task
 
 from lantern.errors import LanternError
-from lantern.training.data_module import SeededBatches
+from lantern.models.llamagen.weights_folder import load_target
+from lantern.training.data_module import SeededBatches, TrainingData
+from lantern.training.run.budget import WarmupCosine
+from lantern.training.run.processes import strategy
 
 ROUNDING = 1e-6  # after five steps; dropout keyed by process changes weights by 2e-3 or more
+STEPS, BATCH = 5, 6
+
+
+def fit(task: pl.LightningModule, processes: int) -> None:
+    trainer = pl.Trainer(
+        accelerator="cpu", devices=processes, strategy=strategy(processes, 1), precision="64-true",
+        max_steps=STEPS, max_epochs=-1, callbacks=[WarmupCosine(warmup_steps=2)], logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, gradient_clip_val=1.0,
+        num_sanity_val_steps=0, check_val_every_n_epoch=None, val_check_interval=1000, use_distributed_sampler=False,
+    )  # fmt: skip
+    trainer.fit(task, TrainingData(MemorySplits(), batch_size=BATCH, seed=3))
+
+
+def trained(kind: str, weights: Path, processes: int) -> pl.LightningModule:
+    """A task of this kind after its training on so many processes, in one of them."""
+    if kind == "target":
+        task = target_task(weights)
+    else:
+        parts = weights / "target", weights / "tokenizer"
+        task = drafter_task(load_target(*parts, dtype="float64", device="cpu"))
+    fit(task, processes)
+    return task
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +51,7 @@ def together(weights, tmp_path_factory) -> Path:
     """The folder of what two processes have trained."""
     folder = tmp_path_factory.mktemp("together")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [sys.executable, *launcher, str(SUPPORT / "several_processes.py"), str(weights), str(folder)]
+    command = [sys.executable, *launcher, __file__, str(weights), str(folder)]
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{TESTS}", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr[-5000:]
@@ -55,3 +85,14 @@ def test_a_step_has_the_same_images_on_any_number_of_processes(processes):
 def test_a_batch_that_cannot_be_shared_equally_is_one_sentence():
     with pytest.raises(LanternError, match=r"batches\.batch_size=8 cannot be shared equally by 3 processes"):
         SeededBatches(12, 8, 0, 0, 3)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    weights, results = map(Path, sys.argv[1:])
+    rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    for kind in ("target", "drafter"):
+        task = trained(kind, weights, processes)
+        if rank == processes - 1:  # the last: the first one's weights are broadcast at the start
+            torch.save(task.state_dict(), results / f"{kind}-{processes}.pt")
+    torch.distributed.destroy_process_group()

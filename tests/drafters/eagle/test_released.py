@@ -13,6 +13,7 @@ from hydra.utils import instantiate
 from safetensors import safe_open
 from support.configs import composed
 from support.paths import GOLDEN
+from support.pickled_code import Code
 from support.recipes import feature_lk
 from support.toy import decode
 from torch.nn.functional import embedding
@@ -198,11 +199,6 @@ def copied(folder: Path, **changes: object) -> Path:
 def test_a_drafter_of_another_size_is_rejected_by_name(tmp_path, changes, message):
     with pytest.raises(CheckpointError, match=message):
         load_network(copied(tmp_path, **changes), target_of())
-
-
-class Code:
-    def __reduce__(self):
-        return eval, ("print('executed')",)
 
 
 def test_a_released_file_that_holds_code_is_rejected_unread(tmp_path, capfd):
