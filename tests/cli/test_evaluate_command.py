@@ -41,10 +41,9 @@ def run(weights, tmp_path, monkeypatch):
 
 
 def test_a_sweep_continues_after_a_failing_point_and_reports_it(run, tmp_path, capsys):
-    with pytest.raises(SystemExit, match=r"^1$"):
+    with pytest.raises(SystemExit, match=r"acceptance\.delta=2 is a probability mass"):
         run("+sweep=delta", "acceptance.delta=0,2,0.4", f"hydra.sweep.dir={tmp_path}/s", *SMALL)
     told = capsys.readouterr()
-    assert "acceptance.delta=2 is a probability mass" in told.err
     assert "Traceback" not in told.err
     assert "δ 0.4" in told.out
     folder = tmp_path / "s"

@@ -7,7 +7,6 @@ from PIL import ImageCms
 
 D50 = (0.9642, 1.0, 0.8249)
 SRGB = np.array([[0.43607, 0.38515, 0.14307], [0.22249, 0.71687, 0.06061], [0.01392, 0.09708, 0.7141]])  # to XYZ of D50
-DISPLAY_P3 = np.array([[0.51512, 0.29198, 0.1571], [0.2412, 0.69225, 0.06657], [-0.00105, 0.04189, 0.78407]])
 
 
 def screen(primaries: np.ndarray) -> bytes:
@@ -17,14 +16,6 @@ def screen(primaries: np.ndarray) -> bytes:
         offset = struct.unpack(">I", profile[(place := profile.index(tag) + 4) : place + 4])[0] + 8
         profile[offset : offset + 12] = struct.pack(">3i", *(round(65536 * value) for value in colour))
     return bytes(profile)
-
-
-def in_srgb(colour: tuple[int, ...], primaries: np.ndarray) -> np.ndarray:
-    """The same colour for sRGB's primaries, by the formulas of both."""
-    coded = np.array(colour) / 255
-    linear = np.where(coded <= 0.04045, coded / 12.92, ((coded + 0.055) / 1.055) ** 2.4)
-    linear = (np.linalg.inv(SRGB) @ primaries @ linear).clip(0, 1)
-    return 255 * np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
 
 
 def printer(inks: dict[tuple[int, ...], tuple[int, int, int]]) -> bytes:
