@@ -186,7 +186,9 @@ class Tracker:
             tags = clean_tags([*self.tags, *(row[key] for row in rows for key in TAGGED if row.get(key))])
             identity = {"project": self.project, "entity": self.entity, "group": group.name, "tags": tags}
             identity |= {"id": group.run_id(what), "resume": "allow", "reinit": "finish_previous"}
-            run = wandb.init(mode=mode, settings=quiet, **identity, **settings)
+            # W&B's service, which an earlier program may have started, takes a relative folder for one in its own
+            identity |= {"dir": settings["dir"].absolute()}
+            run = wandb.init(mode=mode, settings=quiet, **settings | identity)
             try:
                 fill(run)
             finally:

@@ -132,14 +132,16 @@ def test_a_run_keeps_its_id_when_its_sweep_is_run_again_and_other_folders_have_o
 def test_a_failing_tracker_is_a_warning_and_offline_no_server_is_waited_for(
     mode, patience, tmp_path, monkeypatch, caplog
 ):
-    """Catches an offline run that a busy machine loses, because no server may delay a sweep."""
+    """Catches an offline run that a busy machine loses, because no server may delay a sweep, and a folder that W&B's
+    service, which an earlier program may have started elsewhere, looks for in its own working folder."""
 
-    def broken(settings, **_):
-        raise OSError(f"after {float(settings.init_timeout)} s")
+    def broken(settings, dir, **_):
+        raise OSError(f"after {float(settings.init_timeout)} s in {dir}")
 
     monkeypatch.setattr(wandb, "init", broken)
-    Tracker(mode=mode).point(ROW, {}, tmp_path, group_of("g", tmp_path))
-    assert f"after {float(patience)} s" in caplog.text
+    monkeypatch.chdir(tmp_path)
+    Tracker(mode=mode).point(ROW, {}, Path("run"), group_of("g", tmp_path))
+    assert f"after {float(patience)} s in {tmp_path}/run" in caplog.text
 
 
 def test_what_was_kept_offline_is_sent_by_the_command_that_is_printed(tmp_path, capsys):
