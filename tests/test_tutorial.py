@@ -48,7 +48,8 @@ def is_printed(shown: str, printed: str) -> bool:
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys) -> Iterator[Callable[[str], str]]:
     """Carries a command out in tmp_path, a program of Python's in this process, and returns what it prints."""
-    monkeypatch.setattr(certificate, "LONG_TREES", certificate.LONG_TREES[:1])  # whose images are counted, for long
+    monkeypatch.setattr(certificate, "LONG_TREES", certificate.LONG_TREES[:1])  # whose images are counted
+    monkeypatch.setattr(certificate, "APART", certificate.APART[:1])
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 

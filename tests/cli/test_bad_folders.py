@@ -122,4 +122,5 @@ def test_foreign_and_torn_lines_among_the_records_are_passed_over(tmp_path):
     path.write_bytes(b"".join([*foreign, *lines, *foreign, b'{"key": "to']))
     pipeline = FakePipeline()
     assert [m.row for m in evaluate(tmp_path, tmp_path, pipeline=pipeline)] == first
-    assert pipeline.calls == []
+    assert pipeline.calls == pipeline.ar_calls == []
+    assert path.read_bytes().count(b'"tokens"') == len(lines)  # no line twice

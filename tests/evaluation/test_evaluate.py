@@ -34,12 +34,6 @@ from lantern.sampling import Sampling
 from lantern.verification import SharedNoise
 
 
-@pytest.fixture(autouse=True)
-def small_groups(monkeypatch):
-    """Images are made batch by batch, so that there are several groups of them."""
-    monkeypatch.setattr("lantern.evaluation.sides.BATCHES", 1)
-
-
 def small(folder: Path, num_timed: int = 3, num_images: int = 5, metrics=None, prompts=("a", "b")) -> Evaluation:
     metrics = {"brightness": Brightness()} if metrics is None else metrics
     return evaluation(folder, prompts, num_timed, num_images, 4, parts={"metrics": metrics})

@@ -34,8 +34,7 @@ class Timed(FakePipeline):
 
 
 @pytest.fixture(autouse=True)
-def small_groups(monkeypatch):
-    monkeypatch.setattr("lantern.evaluation.sides.BATCHES", 1)
+def clock(monkeypatch):
     monkeypatch.setattr(Timed, "now", 0.0)
 
 

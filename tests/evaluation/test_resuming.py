@@ -31,12 +31,6 @@ def records(folder: Path) -> dict[tuple, dict]:
     return {(line["key"], line["part"], line["prompt"], line["copy"]): line for line in lines}
 
 
-@pytest.fixture(autouse=True)
-def small_groups(monkeypatch):
-    """Images are made batch by batch, so that there are several groups of them."""
-    monkeypatch.setattr("lantern.evaluation.sides.BATCHES", 1)
-
-
 class Fragile(FakePipeline):
     """Fails at its n-th call, of AR or method."""
 
@@ -86,14 +80,6 @@ def test_a_run_cut_short_anywhere_goes_on_where_it_stopped(whole, tmp_path, call
     assert {name: line["tokens"] for name, line in after.items()} == {
         name: line["tokens"] for name, line in whole[1].items()
     }
-
-
-def test_a_finished_run_makes_nothing_again(tmp_path):
-    first = [m.row for m in evaluate(tmp_path, tmp_path)]
-    again = [m.row for m in evaluate(tmp_path, tmp_path, pipeline=Fragile([0]))]
-    assert again == first
-    lines = read_rows(tmp_path / RECORDS)
-    assert len(lines) == len({(line["key"], line["part"], line["prompt"], line["copy"]) for line in lines})
 
 
 def test_more_images_are_shown_with_those_already_made(tmp_path):

@@ -1,13 +1,10 @@
-"""Full-size checkpoints in the released format, their weights random: python tests/support/full_size.py FOLDER writes
-LlamaGen-B's c2i_B_256.pt and vq_ds16_c2i.pt, 0.8 GB."""
+"""Full-size checkpoints in the released format, their weights random."""
 
 import json
-import sys
 from pathlib import Path
 
 import torch
-
-GOLDEN = Path(__file__).parents[1] / "golden"
+from support.paths import GOLDEN
 
 
 def released_shapes(name: str) -> dict[str, list[int]]:
@@ -18,6 +15,7 @@ def released_shapes(name: str) -> dict[str, list[int]]:
 
 
 def write_llamagen_b(folder: Path) -> None:
+    """LlamaGen-B's c2i_B_256.pt and vq_ds16_c2i.pt, 0.8 GB."""
     codes = json.loads((GOLDEN / "llamagen_vq_shapes.json").read_text())["VQ-16"]
     folder.mkdir(parents=True, exist_ok=True)
     torch.save({"model": _random(released_shapes("c2i GPT-B"))}, folder / "c2i_B_256.pt")
@@ -35,7 +33,3 @@ def _random(shapes: dict[str, list[int]]) -> dict[str, torch.Tensor]:
             fan_in = torch.tensor(shape[1:]).prod().item() if "embedding" not in name else 1
             made[name] = torch.randn(shape, generator=generator) / fan_in**0.5
     return made
-
-
-if __name__ == "__main__":
-    write_llamagen_b(Path(sys.argv[1]))
