@@ -64,9 +64,9 @@ SAME_NAME = {
 }
 
 
-BUDGETS = {  # the most; last changed on 2026-11-28. Who raises one says in the CHANGELOG what entered and what left
+BUDGETS = {  # the most; last changed on 2026-11-29. Who raises one says in the CHANGELOG what entered and what left
     "lines of lantern/": 26_260,
-    "lines of tests/": 25_950,
+    "lines of tests/": 25_450,
     "words of the manual, docs/*.md": 10_000,
 }
 
