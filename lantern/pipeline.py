@@ -10,9 +10,11 @@ from lantern.acceptance.exact import Exact
 from lantern.certificates import Guarantee, certified, certified_target, foreign_parts, is_ours
 from lantern.continuous.gaussian_ratio import GaussianRatio
 from lantern.continuous.gaussian_shared import GaussianShared
+from lantern.continuous.latent_sampling import LatentDrafter, LatentSampling
 from lantern.decoding import DecodingSetup, Step, first_rounds, generate, steps
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError, unknown_setting
+from lantern.models.token_grid import has_latents
 from lantern.sampling import Sampling
 from lantern.types import (
     AcceptanceRule,
@@ -137,7 +139,13 @@ class PipelineFactory:
             settings = drafter.keywords | {name: given[name] for name in self.drafter_parameters & set(given)}
             drafter = partial(drafter.func, *drafter.args, **settings)
         drafter = bind_missing(drafter, target=self.plain.target, sampling=self.plain.sampling)
-        return self(None) if isinstance(drafter, NoDrafter) else replace(self.plain, drafter=drafter)
+        if isinstance(drafter, NoDrafter):
+            return self(None)
+        if has_latents(self.plain.target) and not isinstance(drafter, LatentDrafter):
+            raise LanternError(
+                f"drafter={drafter.name} drafts codes and the model's tokens are latents; use drafter=latent_jacobi"
+            )
+        return replace(self.plain, drafter=drafter)
 
 
 def pipelines(
@@ -161,6 +169,11 @@ def pipelines(
     if sampling.is_greedy and abilities_of(verifier).tosses_coins:
         raise LanternError(
             f"verification={verifier.name} tosses coins, temperature=0 has none; use verification=shared_noise"
+        )
+    if has_latents(target) and not (isinstance(verifier, GaussianShared) and isinstance(sampling, LatentSampling)):
+        raise LanternError(
+            f"verification={verifier.name} or sampling= is of codes and the model's tokens are latents; use "
+            "verification=gaussian_ratio, gaussian_shared or cspd, and the sampling of its yaml"
         )
     return PipelineFactory(Pipeline(target, NoDrafter(), verifier, rule, sampling, name), drafter)
 

@@ -15,7 +15,6 @@ from torch import Tensor
 from lantern.decoding import DecodingSetup, check_request
 from lantern.engine.judging import check_probabilities
 from lantern.errors import LanternError, check_whole
-from lantern.models.token_grid import has_latents
 from lantern.noise import GreedyNoise, Noise, Purpose, gumbel_argmax
 from lantern.runtime.cores import sharing_cores
 from lantern.runtime.memory import check_memory, check_nodes
@@ -169,8 +168,6 @@ class RowParallel:
             )
         if not isinstance(target, AnyOrderTarget):
             raise LanternError(f"{type(target).__name__} reads tokens in raster order alone; leave drafter=rows out")
-        if has_latents(target):
-            raise LanternError(f"{type(target).__name__} draws continuous tokens, drafter=rows picks codes")
         if target.compiles:
             raise LanternError("drafter=rows runs uncompiled, its baseline would be compiled; leave compile=true out")
         check_request(prompts, seeds, batch_size)

@@ -172,19 +172,12 @@ def refused(verification=None, target=None, window: int = 2) -> None:
     generate(DecodingSetup(target or tiny_target(), *parts), PROMPTS, SEEDS)
 
 
-def latent_target():
-    target = tiny_target()
-    target.empty_tokens = lambda *shape: torch.zeros(*shape)
-    return target
-
-
 @pytest.mark.parametrize(("decode_wrongly", "sentence"), [
     (lambda: refused(window=0), "drafter.window=0.*1 to 4"),  # rows that start before the one above
     (lambda: refused(window=5), "drafter.window=5.*1 to 4"),  # or after it has ended
     (lambda: RowParallel(4, -1), "drafter.length=-1"),
     (lambda: refused(verification=Ratio()), "verification=shared_noise for ratio"),
     (lambda: refused(target=tiny_target().configured(2.0, True)), "leave compile=true out"),
-    (lambda: refused(target=latent_target()), "draws continuous tokens"),
     (lambda: RowParallel(2).allocate(1), "no rounds of a tree"),
 ])  # fmt: skip
 def test_what_rows_cannot_do_is_one_clear_error(decode_wrongly, sentence):

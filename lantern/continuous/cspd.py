@@ -15,9 +15,9 @@ from torch import Tensor
 
 from lantern.continuous.gaussian_ratio import require_exact
 from lantern.continuous.gaussian_shared import GaussianShared
-from lantern.continuous.latent_sampling import GaussianNoise, gaussian, verdict_on_chain
+from lantern.continuous.latent_sampling import GaussianNoise, verdict_on_chain
 from lantern.errors import LanternError
-from lantern.noise import Noise, Purpose
+from lantern.noise import Purpose
 from lantern.types import AcceptanceRule, DraftTree, Target, Verdict
 
 MAX_DRAWS = 100
@@ -35,11 +35,11 @@ class CSpD(GaussianShared):
         self._temperature, self._alone = temperature, alone
         self.name = "cspd" if temperature == 1 else f"cspd_{temperature:g}"
 
-    def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
+    def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: GaussianNoise) -> Verdict:
         """probs: conditions [B, N, R D]."""
         require_exact(rule, self.name)
-        gaussians, (rows, nodes) = gaussian(noise), (torch.arange(n, device=probs.device) for n in probs.shape[:2])
-        law = self.head(probs, gaussians.normals(len(nodes)))
+        rows, nodes = (torch.arange(n, device=probs.device) for n in probs.shape[:2])
+        law = self.head(probs, noise.normals(len(nodes)))
         shift = (tree.tokens.roll(-1, 1) - law.mean) / law.sigma - law.noise  # [B, N, C] (mean_q - mean_p) / s
         is_alone = noise.position[:, None] + 1 + nodes < self._alone * self.head.target.num_tokens
         accept = (log_ratio(law.noise + shift, shift) / self._temperature).clamp(max=0).exp().masked_fill(is_alone, 0)
@@ -47,7 +47,7 @@ class CSpD(GaussianShared):
         verdict = verdict_on_chain(tree, follows, law.tokens, law.tokens)
         end = verdict.accepted  # the node whose draft is rejected, or the last one
         is_rejected = (end < (~tree.is_padding).sum(1) - 1) & ~is_alone[rows, end]
-        residual = law.mean[rows, end] + law.sigma * draw_residual(gaussians, shift[rows, end])
+        residual = law.mean[rows, end] + law.sigma * draw_residual(noise, shift[rows, end])
         return replace(verdict, next_token=torch.where(is_rejected[:, None], residual, verdict.next_token))
 
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from lantern.continuous.gaussian_shared import GaussianShared
-from lantern.continuous.latent_sampling import gaussian, verdict_on_chain
+from lantern.continuous.latent_sampling import GaussianNoise, verdict_on_chain
 from lantern.errors import LanternError
-from lantern.noise import Noise
 from lantern.types import Abilities, AcceptanceRule, DraftTree, Verdict
 
 
@@ -20,10 +19,10 @@ class GaussianRatio(GaussianShared):
     name = "gaussian_ratio"
     abilities = Abilities()
 
-    def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
+    def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: GaussianNoise) -> Verdict:
         """probs: conditions [B, N, R D]."""
         require_exact(rule, self.name)
-        law = self.head(probs, gaussian(noise).normals(probs.shape[1]))
+        law = self.head(probs, noise.normals(probs.shape[1]))
         drafted = tree.tokens.roll(-1, 1)  # [B, N, C] behind a node; undefined at the last
         accept, reflected = judge_draft(law.noise, (drafted - law.mean) / law.sigma - law.noise)
         nodes = torch.arange(probs.shape[1], device=probs.device).expand(accept.shape)

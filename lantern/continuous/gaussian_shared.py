@@ -9,9 +9,8 @@ from math import isfinite
 
 from torch import Tensor
 
-from lantern.continuous.latent_sampling import LatentProposals, TokenHead, gaussian, verdict_on_chain
+from lantern.continuous.latent_sampling import GaussianNoise, LatentProposals, TokenHead, verdict_on_chain
 from lantern.errors import LanternError
-from lantern.noise import Noise
 from lantern.types import Abilities, AcceptanceRule, DraftTree, Site, Target, Verdict
 
 
@@ -58,9 +57,9 @@ class GaussianShared:
         """The verification of plain decoding."""
         return GaussianShared(self.head.target)
 
-    def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
+    def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: GaussianNoise) -> Verdict:
         """probs: conditions [B, N, R D]."""
-        picks = self.head(probs, gaussian(noise).normals(probs.shape[1])).tokens
+        picks = self.head(probs, noise.normals(probs.shape[1])).tokens
         follows = tolerance_of(rule).accepts(tree.tokens.roll(-1, 1), picks)  # the draft behind a node
         return verdict_on_chain(tree, follows, picks, picks)
 

@@ -7,10 +7,10 @@ from torch import Tensor
 from lantern.continuous.latent_sampling import LatentProposals, TokenHead
 from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.jacobi.window import KIND
-from lantern.errors import LanternError, check_whole
+from lantern.errors import check_whole
 from lantern.models.token_grid import expand_index_like
 from lantern.runtime.memory import check_nodes
-from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, Verdict
+from lantern.types import DraftTree, Forward, Target, TreeLabel, Verdict
 
 
 class LatentJacobi:
@@ -38,10 +38,8 @@ class LatentJacobi:
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         self._seen[rows] = 0
 
-    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: LatentProposals) -> DraftTree:
         """draft_probs: the conditions that the drafts were drawn from, nan where they repeat a token."""
-        if not isinstance(proposals, LatentProposals):
-            raise LanternError("drafter=latent_jacobi drafts latents; use a verification of latents")
         rows, is_seen = torch.arange(len(roots), device=roots.device), (self._order < self._seen[:, None])[..., None]
         newest = self._guesses[rows, (self._seen - 1).clamp(min=0)]
         newest = torch.where((self._seen > 0)[:, None], newest, roots)[:, None]

@@ -45,12 +45,8 @@ class LatentSampling(Sampling):
             )
 
     def noise(self, target: Target, drafter: Drafter, batch_size: int) -> "GaussianNoise":
-        head = TokenHead(target)
-        if drafter.depth and not isinstance(drafter, LatentDrafter):
-            raise LanternError(
-                f"drafter={drafter.name} drafts codes and the model's tokens are latents; use drafter=latent_jacobi"
-            )
-        return GaussianNoise(batch_size, head.shape, drafter.depth, target.codebook.device, drafter.num_nodes)
+        shape, device = TokenHead(target).shape, target.codebook.device
+        return GaussianNoise(batch_size, shape, drafter.depth, device, drafter.num_nodes)
 
     def law(self, logits: Tensor) -> Tensor:
         """[..., R D] conditions, unchanged."""
@@ -71,25 +67,13 @@ class GaussianNoise(Noise):
 
     def normals(self, count: int) -> Tensor:
         """[B, count, S + 1, C] of the tokens behind the nodes of a chain, the root's first."""
-        return super().noise_of_chain(count).unflatten(-1, self.shape)
+        return self.noise_of_chain(count).unflatten(-1, self.shape)
 
     def redraws(self, count: int) -> Tensor:
         """[B, count, C] of candidates for the one token that a round draws again."""
         numbers = torch.arange(count * self.shape[1], device=self.seeds.device)
         normals = standard_normals(self.seeds[:, None], Purpose.RESIDUAL, self.position[:, None], numbers)
         return normals.unflatten(-1, (count, -1))
-
-    def noise_of_chain(self, count: int) -> Tensor:
-        raise LanternError(
-            "this verification judges codes and the model's tokens are latents; use verification=gaussian_ratio, "
-            "gaussian_shared or cspd"
-        )
-
-    def noise_at_depths(self, depths: Tensor) -> Tensor:
-        return self.noise_of_chain(0)
-
-    def draw(self, law: Tensor) -> Tensor:
-        return self.noise_of_chain(0)
 
     def _make_picks(self, images: Tensor, ahead: Tensor) -> Tensor:
         """Normals in place of exp(G)."""
@@ -157,24 +141,8 @@ class LatentProposals:
 
     needs_draft_law = False
 
-    def __init__(self, noise: Noise) -> None:
-        self.normals = gaussian(noise).normals
-
-    def sample_scores(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
-        raise LanternError("this drafter drafts codes and the model's tokens are latents; use drafter=latent_jacobi")
-
-    def topk_scores(self, log_q: Tensor, depth: int) -> Tensor:
-        return self.sample_scores(log_q, log_q, depth)
-
-    def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
-        return self.sample_scores(laws, known, 0)
-
-
-def gaussian(noise: Noise) -> GaussianNoise:
-    """The noise, if it is Gaussian; LanternError otherwise."""
-    if not isinstance(noise, GaussianNoise):
-        raise LanternError("this verification judges latents and sampling draws codes; use sampling=latents")
-    return noise
+    def __init__(self, noise: GaussianNoise) -> None:
+        self.normals = noise.normals
 
 
 def verdict_on_chain(tree: DraftTree, follows: Tensor, recovered: Tensor, picks: Tensor) -> Verdict:

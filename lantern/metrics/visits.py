@@ -10,7 +10,6 @@ from torch.nn.functional import pad
 
 from lantern.acceptance.committed import CommittedLaw
 from lantern.acceptance.exact import Exact
-from lantern.continuous.latent_sampling import LatentDrafter
 from lantern.errors import LanternError, check_whole
 from lantern.pipeline import Pipeline
 from lantern.types import (
@@ -77,8 +76,6 @@ class RecordingDrafter:
 
     def __init__(self, drafter: Drafter, stride: int, only_roots: bool = False) -> None:
         self.drafter, self.stride, self.only_roots = drafter, stride, only_roots
-        if isinstance(drafter, LatentDrafter):
-            self.sigma = drafter.sigma  # by which it is known as one
         self.visits: list[Visit] = []
         self._count = self._admitted = 0
         self._images: list[int] = []  # of each row

@@ -103,10 +103,10 @@ def joined(drafter=None, verification=None, rule=None, sampling=None) -> Pipelin
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"verification": Ratio()}, r"this verification judges codes .* use verification=gaussian_ratio"),
+        ({"verification": Ratio()}, r"verification=ratio or .* use verification=gaussian_ratio"),
         ({"drafter": partial(Jacobi, length=3, start=Nearest(), redraw=redraw_coupled)}, "drafter=jacobi drafts codes"),
         ({"rule": Tolerance(0.1)}, r"verification=gaussian_ratio relaxes nothing"),
-        ({"sampling": Sampling()}, r"this verification judges latents and sampling draws codes"),
+        ({"sampling": Sampling()}, r"and the sampling of its yaml"),
     ],
 )
 def test_parts_of_codes_and_latents_do_not_mix(parts, message):
