@@ -20,7 +20,7 @@ from lantern import acceleration
 from lantern.errors import LanternError
 from lantern.models.hf.called_target import CalledTarget
 
-NAMES = ("janus_pro", "emu3", "anole", "lumina_mgpt", "glm_image", "simplear", "liquid", "emu35")
+NAMES = ("janus_pro", "emu3", "anole", "lumina_mgpt", "glm_image", "simplear", "liquid")
 SAMPLED = {"do_sample": True, "top_k": 0}
 NO_END = {"suppress_tokens": [CODES, CODES + 1]}  # of GLM-Image
 TOP_ONE = {"do_sample": True, "top_k": 1}  # drawn, and certain

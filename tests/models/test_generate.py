@@ -14,7 +14,6 @@ from transformers.models.glm_image.image_processing_pil_glm_image import GlmImag
 
 import lantern
 from lantern.errors import LanternError
-from lantern.models.hf.emu35 import UNCONDITIONAL
 from lantern.noise import image_seed
 from lantern.sampling import Sampling
 
@@ -40,32 +39,13 @@ def test_lumina_2_reads_an_image_of_its_size_behind_the_prompt(loaded):
     assert prefix.conditional[-4:] == [ids("<reserved08706>"), *image]
 
 
-@pytest.mark.parametrize("family", [FAMILIES["emu35"]], ids=str)
-def test_emu_35_reads_its_templates_by_the_words_of_its_lists(loaded):
-    """Catches ids in another order than those of the lists, words that are split, and numbers that are not."""
-    text = tokenizer_of(loaded)
-    (prefix,) = loaded.target.prompts([PROMPT])
-    told = [text.decode([one]) for one in prefix.conditional]
-    words = "You| are| a| helpful| assistant| for| t|2|i| task|.| USER|:| a| red| sphere| ASSISTANT|:| "
-    assert told == [
-        "<|extra_203|>", *words.split("|"), "<|extra_100|>", "<|image start|>", "4", "*", "4", "<|image token|>",
-    ]  # fmt: skip
-    assert prefix.unconditional[-6:] == prefix.conditional[-6:]
-    assert "".join(text.decode([one]) for one in prefix.unconditional[:-5]) == UNCONDITIONAL
-    assert [text.convert_tokens_to_ids(f"<|visual token 00000{code}|>") - loaded.family.first for code in (0, 9)] == [
-        0,
-        9,
-    ]
-    assert text("e\u0301").input_ids == text("\u00e9").input_ids
-
-
 def tokenizer_of(loaded: Loaded) -> PreTrainedTokenizerBase:
     return loaded.target.prompts.tokenizer
 
 
 @pytest.mark.parametrize(
     "family",
-    [FAMILIES[name] for name in ("janus_pro", "emu3", "anole", "glm_image", "simplear", "lumina_mgpt2", "emu35")],
+    [FAMILIES[name] for name in ("janus_pro", "emu3", "anole", "glm_image", "simplear", "lumina_mgpt2")],
     ids=str,
 )
 def test_greedy_tokens_are_those_of_the_models_own_generate(loaded):
@@ -87,7 +67,7 @@ def test_glm_images_prefix_is_that_of_its_own_processor(loaded):
     assert ours == theirs.replace("<sop>1616<eop>", "<sop>22<eop>")
 
 
-@pytest.mark.parametrize("name", ["janus_pro", "glm_image", "anole", "lumina_mgpt2", "emu35"])
+@pytest.mark.parametrize("name", ["janus_pro", "glm_image", "anole", "lumina_mgpt2"])
 def test_a_model_that_is_loaded_already_is_wrapped_as_it_is(name, load):
     """Without a copy of its weights, and without a change to it. Catches the sizes of the yaml in place of its own."""
     loaded = load(FAMILIES[name])
@@ -100,10 +80,8 @@ def test_a_model_that_is_loaded_already_is_wrapped_as_it_is(name, load):
     if name in ("anole", "lumina_mgpt2"):
         sizes = {**loaded.family.changes["tokenizer"], "file": "vqgan.ckpt", "checkpoint": str(loaded.folder)}
         given += [f"model.image_size={2 * SIDE}", *(f"++model.tokenizer.{key}={value}" for key, value in sizes.items())]
-    if name == "emu35":
-        given += [f"model.image_size={16 * SIDE}", f"sampling.cfg_scale={loaded.target.cfg_scale}"]
-    own = {key: loaded.family.changes[key] for key in ("first_code", "num_codes") if key in loaded.family.changes}
-    given += [f"model.{key}={value}" for key, value in own.items()]
+    if name == "lumina_mgpt2":
+        given += [f"model.first_code={loaded.family.changes['first_code']}"]
     wrapped = lantern.wrap(model, text, None if name in ("janus_pro", "glm_image") else name, given)
     expected = pipeline_of(loaded, "drafter=none").generate([PROMPT], [image_seed(0, PROMPT, 0)], 1).tokens
     assert torch.equal(wrapped.generate([PROMPT], method="jacobi").tokens, expected)

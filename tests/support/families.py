@@ -1,7 +1,6 @@
 """Tiny random models of every family, saved as their checkpoints are and loaded as their yamls say, and the plain
 sequence that each reads."""
 
-from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,14 +28,11 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
-    Qwen3ForCausalLM,
     T5Config,
     T5ForConditionalGeneration,
 )
 
 from lantern.models.chameleon import LUMINA2_NAMES, ROW_END, ChameleonVQGAN
-from lantern.models.hf.emu35 import SPECIAL, VISION_WORDS, Emu35Config
-from lantern.models.hf.emu35 import WORDS as EMU35_WORDS
 from lantern.models.hf.families import EMU3_NAMES, JANUS_NAMES, LIQUID_NAMES, LIQUID_UNCONDITIONAL, SIMPLEAR_NAMES
 from lantern.models.hf.target import HuggingFaceTarget
 from lantern.models.movqgan import MoVQGAN
@@ -45,7 +41,7 @@ from lantern.pipeline import Pipeline, pipelines
 PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
 WORDS = ["a", "red", "blue", "sphere", "ring", "on", "wood", "sand", "an", "image", "of", "generate", "according", "to"]
 WORDS += [*"0123456789*.,:", "<unk>"]
-PIXELS = {"glm_image": 32, "simplear": 16, "emu35": 16}  # of a code's side; of the others 2
+PIXELS = {"glm_image": 32, "simplear": 16}  # of a code's side; of the others 2
 SIDE, LENGTH, CODES = 4, 32, 24  # every tiny image has 4 x 4 codes of 24, behind up to 32 ids
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 BODY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2} | HEADS
@@ -76,17 +72,6 @@ EMU3 = {
     "vq_config": EMU3_VQ | {"channel_multiplier": [1, 1]},
 }
 EMU3_SPECIAL = [*EMU3_NAMES[:4], *(f"<|visual token {code:06d}|>" for code in range(CODES))]
-EMU35_WORDED = ("You", "are", "a", "helpful", "assistant", "for", "t", "task", "USER", "ASSISTANT", *WORDS[1:8])
-EMU35_TEXT = dict.fromkeys(
-    [*(bytes([byte]) for byte in range(256)), *(f"{gap}{word}".encode() for word in EMU35_WORDED for gap in ("", " "))]
-)
-EMU35_VISION = ["<|image token|>", "<|image start|>", "<|image end|>", *EMU3_SPECIAL[4:]]
-EMU35_FIRST = len(EMU35_TEXT) + len(SPECIAL) + 3
-EMU35 = BODY | {  # whose heads are wider than the body, as released
-    "vocab_size": EMU35_FIRST + CODES,
-    "head_dim": 16,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
-}
 GLM_IMAGE = {  # the ids of codes are the first of the text's, as released
     "text_config": BODY | {"vocab_size": 96, "vision_vocab_size": CODES + 2, "pad_token_id": 0} | {
         "eos_token_id": CODES + 1,
@@ -183,18 +168,6 @@ def make_emu3(folder: Path) -> PreTrainedModel:
     return save(Emu3ForConditionalGeneration(Emu3Config(vocabulary_map={}, **EMU3)), folder, EMU3_SPECIAL)
 
 
-def make_emu35(folder: Path) -> PreTrainedModel:
-    """Under the names of the released config, with its lists of words in place of a tokenizer."""
-    torch.manual_seed(0)
-    model = save(Qwen3ForCausalLM(Emu35Config(**EMU35)), folder, [])
-    for path in folder.glob("tokenizer*"):
-        path.unlink()
-    lines = (f"{b64encode(text).decode()} {rank}" for rank, text in enumerate(EMU35_TEXT))
-    (folder / EMU35_WORDS).write_text("\n".join(lines) + "\n")
-    (folder / VISION_WORDS).write_text("\n".join(EMU35_VISION) + "\n")
-    return model
-
-
 def make_glm_image(folder: Path) -> PreTrainedModel:
     """In the layout of the released folder."""
     torch.manual_seed(0)
@@ -274,7 +247,6 @@ def janus_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) ->
 
 WITH_VQGAN = {"tokenizer": VQGAN}
 LUMINA2_CHANGES = {"first_code": LUMINA2_FIRST, "tokenizer": VQGAN}
-EMU35_ROW_END = len(EMU35_TEXT) + SPECIAL.index("<|extra_200|>")
 EMU3_CHANGES = {"negative": "a blue ring of sand"}
 FAMILIES = {
     family.model: family
@@ -284,7 +256,6 @@ FAMILIES = {
         Family("lumina_mgpt2", make_lumina2, LUMINA2_CHANGES, LUMINA2_FIRST, len(WORDS) + 1),
         Family("janus_pro", make_janus, {}),
         Family("emu3", make_emu3, EMU3_CHANGES, EMU3_FIRST, EMU3_FIRST - 1),
-        Family("emu35", make_emu35, {"num_codes": CODES}, EMU35_FIRST, EMU35_ROW_END),
         Family("glm_image", make_glm_image, {"preview_side": 2, "cfg_scale": 2.0}),
         Family("simplear", make_simplear, {"levels": LEVELS, "negative": "sand"}, len(WORDS) + 3),
         Family("liquid", make_liquid, {"tokenizer": VQGAN, "first_code": 64}, 64),

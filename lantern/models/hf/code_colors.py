@@ -3,11 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from lantern.errors import CheckpointError
-from lantern.models.checkpoints import read_weights
-
-CODEBOOK = "quantize.embedding.weight"  # its name in the files of IBQ tokenizers
-
 
 class CodeColors(nn.Module):
     """Each code a colour, by the three directions in which the codebook varies most, so that near codes look alike. The
@@ -28,18 +23,3 @@ class CodeColors(nn.Module):
         height, width = self.grid
         shown = self.colors[tokens[:, -height * width :].unflatten(1, self.grid)].permute(0, 3, 1, 2)
         return shown.repeat_interleave(self.pixels, 2).repeat_interleave(self.pixels, 3)
-
-
-def code_colors(file: str | None, embed: Tensor, grid: tuple[int, int]) -> CodeColors:
-    """file: the image tokenizer's, of which only the codebook [V, C] is read; None: the model's embedding [V, D] of
-    the codes is used instead."""
-    if file is None or embed.is_meta:
-        return CodeColors(embed, grid)
-    codebook = read_weights(file).get(CODEBOOK)
-    if codebook is None or len(codebook) != len(embed):
-        found = "no codebook" if codebook is None else f"a codebook of {len(codebook)} codes"
-        raise CheckpointError(
-            f"model.codebook={file} holds {found} ({CODEBOOK}) where {len(embed)} are needed; give the image "
-            "tokenizer's file of this model, or null"
-        )
-    return CodeColors(codebook.float().to(embed.device), grid)

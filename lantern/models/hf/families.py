@@ -15,7 +15,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from lantern.errors import LanternError, explaining
+from lantern.errors import explaining
 from lantern.models.chameleon import ChameleonVQGAN
 from lantern.models.hf.code_colors import CodeColors
 from lantern.models.hf.layers import weight_of
@@ -146,13 +146,8 @@ def load_simplear(
     codes are shown as colours; levels: of its quantisation."""
     grid = grid_of(image_size, COSMOS_PIXELS)
     model, text, made_of = load_pretrained(Qwen2ForCausalLM, checkpoint, dtype, device)
-    codebook, size = fsq_codebook(levels).to(model.device), model.config.vocab_size
-    first = len(text) if text else size - len(codebook)
-    if first + len(codebook) > size:
-        raise LanternError(
-            f"{len(codebook)} codes behind {first} words are more than vocab_size={size} of {checkpoint}; give the "
-            "tokenizer of this model"
-        )
+    codebook = fsq_codebook(levels).to(model.device)
+    first = len(text) if text else model.config.vocab_size - len(codebook)
     begin, image = (id_of(text, name) for name in SIMPLEAR_NAMES)
     unconditional = [begin, *(text_ids(text, negative) if text else []), image]
     prompts = PromptIds(

@@ -2,21 +2,21 @@
 storage on the meta device."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from safetensors import safe_open
-from torch import Tensor, nn
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from lantern.errors import CheckpointError, explaining
 from lantern.identity import sampled_hash
-from lantern.models.checkpoints import CONFIG_FILE, check_finite, check_fit, differences, note_expected, read_weights
+from lantern.models.checkpoints import CONFIG_FILE, check_finite, check_fit, differences, note_expected
 from lantern.models.hub import MODEL_FILES, find_folder, is_complete
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
@@ -57,15 +57,13 @@ def sharing_weights(model: PreTrainedModel) -> PreTrainedModel:
 
 def load_pretrained(
     family: type[PreTrainedModel] | type[AutoModelForCausalLM], checkpoint: str | Path | Pretrained, dtype: str,
-    device: str, *, config_class: type[PreTrainedConfig] | None = None, ignored: Sequence[str] = (),
+    device: str, *, ignored: Sequence[str] = (),
     per_head: str | None = None, setting: str = "model.checkpoint", parts: tuple[str, str] = ("", ""),
-    read_text: Callable[[Path], PreTrainedTokenizerBase] | None = None,
 ) -> Pretrained:  # fmt: skip
-    """A model of the sizes in its own config.json, all that is read on the meta device. config_class: by default the
-    family's; ignored: prefixes of names that may be absent or in excess; per_head: a pattern of names whose weights
-    [H, D] the checkpoint may hold once for several heads; parts: the folders of the model and of its text tokenizer
-    within the checkpoint's, where they lie apart; read_text: reads that tokenizer from its folder, where transformers
-    does not."""
+    """A model of the sizes in its own config.json, all that is read on the meta device. ignored: prefixes of names
+    that may be absent or in excess; per_head: a pattern of names whose weights [H, D] the checkpoint may hold once for
+    several heads; parts: the folders of the model and of its text tokenizer within the checkpoint's, where they lie
+    apart."""
     if isinstance(checkpoint, Pretrained):
         if not isinstance(checkpoint.model, _class_of(family, checkpoint.model.config)):
             raise CheckpointError(f"{type(checkpoint.model).__name__} is no {family.__name__}; give its own name=…")
@@ -73,7 +71,7 @@ def load_pretrained(
     torch_device = resolve_device(device)
     torch_dtype = resolve_dtype(dtype, torch_device)
     folder, words = _find_parts(checkpoint, setting, parts, torch_device.type == "meta")
-    config = _read_config(config_class or getattr(family, "config_class", None) or AutoConfig, folder, setting)
+    config = _read_config(getattr(family, "config_class", None) or AutoConfig, folder, setting)
     family = _class_of(family, config)
     if torch_device.type == "meta":
         with torch.device("meta"):
@@ -85,7 +83,7 @@ def load_pretrained(
         _spread_over_heads(model, report, folder, re.compile(per_head))
     _check(report, folder, setting, tuple(ignored))
     check_finite(dict(model.named_parameters()), folder)
-    text, made_of = (read_text or load_text_tokenizer)(words), model_hash(model, tuple(ignored))
+    text, made_of = load_text_tokenizer(words), model_hash(model, tuple(ignored))
     return Pretrained(model.to(torch_device).eval().requires_grad_(False), text, made_of)
 
 
@@ -139,30 +137,20 @@ def _read(
 
 
 def _spread_over_heads(model: PreTrainedModel, report: dict, folder: Path, per_head: re.Pattern) -> None:
-    """Fills weights [H, D] that are stored as [S, D], each row for H / S heads, and takes them off the report."""
+    """Fills weights [H, D] that are stored as [S, D], each row for H / S heads, and takes them off the report. Those of
+    safetensors alone: only they are read."""
+    weights = dict(model.named_parameters())
     spread = {
         name
         for name, found, wanted in report["mismatched_keys"]
         if per_head.search(name) and found[1:] == wanted[1:] and wanted[0] % found[0] == 0
     }
-    if not spread:
-        return
-    weights, stored = dict(model.named_parameters()), _stored(folder, spread)
-    for name, value in stored.items():
-        weights[name].data.copy_(value.repeat_interleave(len(weights[name]) // len(value), 0))
-    report["mismatched_keys"] = [entry for entry in report["mismatched_keys"] if entry[0] not in stored]
-
-
-def _stored(folder: Path, names: set[str]) -> dict[str, Tensor]:
-    """Those of the names that the folder's weights files hold; only they are read from safetensors."""
-    found: dict[str, Tensor] = {}
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in folder.glob("*.safetensors") if spread else ():
         with safe_open(path, "pt") as file:
-            found |= {name: file.get_tensor(name) for name in names & set(file.keys())}
-    if not found:  # the folder has torch's format alone
-        for path in sorted(folder.glob("*.bin")):
-            found |= {name: value for name, value in read_weights(path).items() if name in names}
-    return found
+            for name in spread & set(file.keys()):
+                value = file.get_tensor(name)
+                weights[name].data.copy_(value.repeat_interleave(len(weights[name]) // len(value), 0))
+                report["mismatched_keys"] = [entry for entry in report["mismatched_keys"] if entry[0] != name]
 
 
 def load_text_tokenizer(folder: Path) -> PreTrainedTokenizerBase:

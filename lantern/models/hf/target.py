@@ -38,6 +38,11 @@ class ImageVocabulary:
     def of_ids(cls, body: nn.Module, head: nn.Linear, first: int, count: int, row_end: int | None = None) -> Self:
         """For codes that are the ids first … first + count - 1 of a body's words; row_end: the id of that token."""
         codes, embed = slice(first, first + count), weight_of(body.embed_tokens)
+        if codes.stop > len(embed):
+            raise LanternError(
+                f"{count} codes from id {first} are more than the {len(embed)} ids of this model; give its own text "
+                "tokenizer and image tokenizer"
+            )
         return cls(embed[codes], weight_of(head)[codes].clone(), row_end=None if row_end is None else embed[row_end])
 
 
@@ -74,11 +79,6 @@ class HuggingFaceTarget(CachedTarget):
     ) -> None:  # fmt: skip
         """grid: rows and columns of the image; weights_hash: None for that of the weights in memory; preview: of a
         smaller grid that is drawn first. The body's rotary positions are then those of grid_positions."""
-        if lacks := [part for part in ("config", "layers", "norm", "get_input_embeddings") if not hasattr(body, part)]:
-            raise LanternError(
-                f"{type(body).__name__} has no {', '.join(lacks)}: HuggingFaceTarget takes decoder stacks such as "
-                "LlamaModel, as its docstring says; write a lantern.types.Target of your own for other bodies"
-            )
         if weights_hash is None:
             parts = {**dict(body.named_parameters()), **dict(vocabulary.hidden.named_parameters())}
             weights_hash = sampled_hash(parts | {"codes": vocabulary.embed, "head": vocabulary.head})
