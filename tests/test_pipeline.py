@@ -228,7 +228,6 @@ def test_a_drafter_made_for_the_target_loads_and_decodes(tmp_path):
         ({"dim": 48}, "dim=48"),
         ({"target_hash": "another"}, "target_hash=another"),
         ({"dim": None}, "dim=None"),
-        ({"num_heads": 4}, "has heads of width 8"),
         ({"hidden_dim": 128}, "mis-shaped"),
     ],
 )
@@ -249,13 +248,6 @@ def test_a_random_drafter_has_heads_as_wide_as_the_target_s(sampling):
     pipeline = Pipeline(target, drafter, SharedNoise(), Exact(), sampling)
     assert drafter.network.attention.num_heads == target.transformer.num_heads == 2
     assert torch.equal(*(part.generate(PROMPTS[:2], [1, 2], 2).tokens for part in (pipeline, pipeline.baseline())))
-
-
-def test_more_children_than_codes_is_one_clear_error(tmp_path):
-    """Catches a traceback out of topk in the first round."""
-    wide = StaticTree([[rank] for rank in range(tiny_target().vocab_size + 1)], name="wide")
-    with pytest.raises(LanternError, match=r"a node of tree wide has 25 children, more than the 24 codes"):
-        load_eagle(saved_drafter(tmp_path), tiny_target(), wide, Sampling())
 
 
 def test_a_rule_that_would_judge_nothing_is_one_clear_error():

@@ -37,7 +37,6 @@ from lantern.sampling import Sampling
 from lantern.types import Target, TreePolicy
 
 DRAFTER_FILES = (CONFIG_FILE, *FOLDER_FILES)
-LAYER_WIDTHS = 14  # parameters of a drafter / squared width, approximately: fc 2, attention 4, feed-forward 8
 EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
 CHECKPOINT = "drafter.checkpoint"
 ARTIFACT = "wandb:"  # prefix of an artifact's name
@@ -94,9 +93,8 @@ def drafter_folder(
         return fetch_artifact(str(checkpoint), setting)
     if is_training(path := Path(checkpoint).expanduser()):
         return path
-    size = 4 * LAYER_WIDTHS * target.embed_weight.shape[1] ** 2
     try:
-        return find_folder(checkpoint, setting, size, DRAFTER_FILES, is_drafter)
+        return find_folder(checkpoint, setting, DRAFTER_FILES, is_drafter)
     except CheckpointError as error:
         raise CheckpointError(f"{error}, or distil a drafter with: {command}") from error
 
@@ -132,18 +130,13 @@ def read_training(path: Path) -> tuple[dict[str, Tensor], dict]:
     return {name.removeprefix(NETWORK): value for name, value in state.items() if name.startswith(NETWORK)}, config
 
 
-def is_parallel(state: dict[str, Tensor], config: dict) -> bool:
-    """Whether a drafter is one of train.py drafter=parallel, by either of its files."""
-    return "levels" in config or any(name.startswith("ahead.") for name in state)
-
-
 def load_network(
     checkpoint: str | Path, target: Target, setting: str = CHECKPOINT, kind: type[Any] = EagleNetwork
 ) -> Any:
     """The drafter's network alone, to decode with or to train further, if it is one for this target. setting: the
     config key of `checkpoint`."""
     state, config = read_drafter(checkpoint)
-    if kind is EagleNetwork and is_parallel(state, config):
+    if kind is EagleNetwork and "levels" in config:
         raise CheckpointError(
             f"{checkpoint} is a parallel drafter: decode or train it with drafter=parallel, it is not converted"
         )
@@ -151,13 +144,7 @@ def load_network(
     remedy = f"give {setting}=<a drafter of this target>, or distil one with: {command}"
     _check(state, config, checkpoint, target, remedy)
     sizes = {name: config[name] for name in signature(kind).parameters if name in config}
-    network = load_described(kind, sizes, state, checkpoint, f"distil it again with: {command}")
-    width = network.fc.out_features // network.attention.num_heads
-    if isinstance(target, FeatureTarget) and width != (wanted := target.rotation.shape[-1]):
-        raise CheckpointError(
-            f"the drafter in {checkpoint} has heads of width {width}, this target's are {wanted} wide; {remedy}"
-        )
-    return network
+    return load_described(kind, sizes, state, checkpoint, f"distil it again with: {command}")
 
 
 def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, remedy: str) -> None:

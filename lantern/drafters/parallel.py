@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.drafters.eagle.feature_drafter import FeatureDrafter, require_codes
+from lantern.drafters.eagle.feature_drafter import FeatureDrafter
 from lantern.drafters.eagle.kv_state import FeatureTarget, PairPass
 from lantern.drafters.eagle.network import PairNetwork, made_reads
 from lantern.engine.graphs import Outputs
@@ -167,7 +167,6 @@ class Parallel(FeatureDrafter):
                 f"tree {tree.name} has {tree.depth} levels, this drafter predicts {levels}; give a shallower tree, or "
                 f"distil a drafter with: python train.py drafter=parallel distil.student.levels={tree.depth}"
             )
-        require_codes(tree, target)
         self._layer = FusedParallel(network, target.embed_weight)
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
         pairs, ahead = self.depth + 1, self.depth

@@ -26,7 +26,6 @@ from lantern.models.hub import find_folder
 from lantern.runtime.hardware import resolve_device
 
 BATCH_SIZE = 32
-CLIP_BYTES, VISION_BYTES, TOKENIZER_BYTES = 4 * 10**9, 4 * 10**8, 3 * 10**6  # about, of the usual ones
 TOKENIZER_FILES = "*.json", "*.txt"
 PROCESSOR_FILE = "preprocessor_config.json"
 
@@ -129,7 +128,7 @@ class ImageTextScore(Metric):
 
 def load_vision(folder: str | Path, device: str = "cpu") -> VisionFeatures:
     """A vision network of `transformers` from a local folder or the Hub."""
-    folder = find_folder(folder, "extractor.folder", VISION_BYTES)
+    folder = find_folder(folder, "extractor.folder")
     remedy = "download one of `transformers`, such as facebook/dinov2-base, and give its folder"
     with explaining(f"{folder} holds no vision network", remedy):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -139,7 +138,7 @@ def load_vision(folder: str | Path, device: str = "cpu") -> VisionFeatures:
 
 def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: float = 1.0, device: str = "cpu") -> Clip:
     """A CLIP of `transformers` from a local folder or the Hub. tokenizer: another one, for weights that have none."""
-    folder = find_folder(folder, "network.folder", CLIP_BYTES)
+    folder = find_folder(folder, "network.folder")
     remedy = "download one of `transformers`, such as openai/clip-vit-base-patch32, and give its folder"
     with explaining(f"{folder} holds no CLIP with both its image and its text side", remedy):
         body = _read_pretrained(CLIPModel, folder)
@@ -155,9 +154,7 @@ def _processor(folder: str | Path) -> Any:
 
 
 def load_tokenizer(source: str | Path, vocab_size: int) -> Tokenizer:
-    folder = find_folder(
-        source, "network.tokenizer", TOKENIZER_BYTES, TOKENIZER_FILES, lambda found: any(found.glob("*.json"))
-    )
+    folder = find_folder(source, "network.tokenizer", TOKENIZER_FILES, lambda found: any(found.glob("*.json")))
     remedy = "give the folder of its tokenizer.json, or of vocab.json and merges.txt"
     with explaining(f"the CLIP needs a tokenizer of {vocab_size} tokens and {folder} holds none", remedy):
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)

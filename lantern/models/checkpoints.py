@@ -237,7 +237,7 @@ def build_model(
     if device.type == "meta":
         note_expected(model, checkpoint, file, read=read)
         return model, None
-    path = find_file(checkpoint, file, setting, 4 * num_parameters(model))
+    path = find_file(checkpoint, file, setting)
     state = read(path)
     model = model.to_empty(device="cpu")
     load_strictly(model, state, path, remedy)
@@ -258,7 +258,3 @@ def randomly_initialised(build: Callable[[], Model]) -> Model:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return build()
-
-
-def num_parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())

@@ -215,7 +215,7 @@ def test_a_network_and_its_tokenizer_come_by_hub_id(tmp_path, monkeypatch):
     """Catches a Hub id that is taken for a folder of this machine."""
     save_clip(tmp_path / "clip")
 
-    def snapshot(repository: str, allow_patterns: list[str], local_files_only: bool = False) -> str:
+    def snapshot(repository: str, allow_patterns: list[str], **_: object) -> str:
         assert repository == "openai/clip"
         return str(tmp_path / "clip")
 

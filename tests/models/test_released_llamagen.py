@@ -164,7 +164,7 @@ def test_a_conversion_from_the_hub_is_held_to_its_resolution(tmp_path, monkeypat
 def converted(tmp_path: Path, monkeypatch, **changes: object) -> Callable[..., LlamaGenTarget]:
     """Loads LANTERN's conversion, with changes to its config.json, as from the Hub."""
 
-    def fetch(_: str, name: str, local_files_only: bool = False) -> str:
+    def fetch(_: str, name: str, **__: object) -> str:
         shutil.copy(GOLDEN / "lantern_llamagen_hf_tiny" / name, tmp_path / name)
         if name == "config.json":
             config = json.loads((tmp_path / name).read_text()) | changes

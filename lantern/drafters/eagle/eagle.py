@@ -7,7 +7,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from lantern.drafters.eagle.feature_drafter import FeatureDrafter, require_codes
+from lantern.drafters.eagle.feature_drafter import FeatureDrafter
 from lantern.drafters.eagle.kv_state import FeatureTarget, PairPass
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
 from lantern.engine.cache import DRAFTER_PASS, TreeView
@@ -27,7 +27,6 @@ class Eagle(FeatureDrafter):
     def __init__(
         self, network: EagleNetwork, target: FeatureTarget, tree: TreePolicy, sampling: Sampling, weights_hash: str = ""
     ) -> None:  # fmt: skip
-        require_codes(tree, target)
         self._layer = FusedEagle(network, target.embed_weight)
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
         pairs, ahead = tree.depth + 1, tree.num_expanded

@@ -122,10 +122,3 @@ def require_layers(target: Target, layers: Sequence[int]) -> None:
             f"this drafter reads the inputs of the target's layers {list(layers)}, which has {count}; use a drafter of "
             "this target"
         )
-
-
-def require_codes(tree: TreePolicy, target: Target) -> None:
-    if tree.width > target.vocab_size:
-        raise LanternError(
-            f"a node of tree {tree.name} has {tree.width} children, more than the {target.vocab_size} codes"
-        )

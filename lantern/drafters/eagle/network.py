@@ -35,8 +35,6 @@ class FusedLayers(nn.Module):
 
     def __init__(self, dim: int, layers: Sequence[int]) -> None:
         super().__init__()
-        if min(layers) < 0:
-            raise ValueError(f"layers={list(layers)} are no indices of layers")
         self.dim, self.layers = dim, tuple(layers)
         self.fc = nn.Linear(len(layers) * dim, dim)
 

@@ -22,11 +22,7 @@ class JacobiPaths:
 
     def __init__(self, target: Target, length: int, paths: int, sampling: Sampling, name: str = "jacobi_paths") -> None:
         """length: of each path, in tokens; paths: how many."""
-        check_whole("drafter", length=length, paths=paths)
-        if length < 2 or not 2 <= paths <= target.vocab_size:
-            raise LanternError(
-                f"drafter.length={length}, paths={paths}: give 2 tokens at least, and 2 to {target.vocab_size} paths"
-            )
+        check_whole("drafter", 2, length=length, paths=paths)
         check_nodes(length * paths, f"drafter.length={length}, paths={paths}")
         self._target, self._sampling, self.length, self.paths = target, sampling, length, paths
         starts = range(1, paths * length + 1, length)

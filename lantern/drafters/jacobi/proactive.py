@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lantern.drafters.jacobi.jacobi import Jacobi
 from lantern.drafters.jacobi.window import KIND, Redraw, Start
-from lantern.errors import LanternError, check_whole
+from lantern.errors import check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import PADDING, DraftTree, Proposals, Target, TreeLabel, TreeTopology
@@ -23,12 +23,8 @@ class ProactiveJacobi(Jacobi):
     ) -> None:  # fmt: skip
         """length: of the window, in tokens; levels: how many of its first positions (all, if there are fewer) have
         `width` alternative tokens each."""
-        check_whole("drafter", length=length, levels=levels, width=width)
-        if levels < 1 or not 2 <= width <= target.vocab_size:
-            raise LanternError(
-                f"drafter.levels={levels}, width={width}: give 1 level or more, and 2 to {target.vocab_size} tokens at "
-                "each"
-            )
+        check_whole("drafter", 1, length=length, levels=levels)
+        check_whole("drafter", 2, width=width)
         check_nodes(length + min(levels, length) * (width - 1), f"drafter.levels={levels}, width={width}")
         super().__init__(target, length, start, redraw, sampling, name)
         self.levels, self.width = levels, width = min(levels, length), width

@@ -38,12 +38,10 @@ class RefinedJacobi(FeatureDrafter):
     ) -> None:  # fmt: skip
         """length: of the window, in tokens; passes: of EAGLE's layer over the window, per round; share: weight of
         EAGLE's feature where a token has changed; the stale one has the rest; branches: nodes beside the window."""
-        check_whole("drafter", length=length, passes=passes)
-        if length < 2 or passes < 1 or not 0 <= share <= 1:
-            raise LanternError(
-                f"drafter.length={length}, passes={passes}, share={share}: give 2 tokens and 1 pass at least, and a "
-                "share within [0, 1]"
-            )
+        check_whole("drafter", 2, length=length)
+        check_whole("drafter", 1, passes=passes)
+        if not 0 <= share <= 1:
+            raise LanternError(f"drafter.share={share} is no weight; give 0 to 1")
         check_nodes(length, f"drafter.length={length}")
         check_nodes(passes, f"drafter.passes={passes}")
         self._layer, self.passes, self.share = FusedEagle(network, target.embed_weight), passes, share

@@ -155,8 +155,6 @@ class Transformer(nn.Module):
         eps: float = 1e-5, rope_base: float = 10000.0,
     ) -> None:  # fmt: skip
         super().__init__()
-        if (caption_dim is None) == (num_classes is None):
-            raise ValueError(f"give caption_dim or num_classes, not both or none: got {caption_dim}, {num_classes}")
         self.dim, self.num_heads, self.vocab_size = dim, num_heads, vocab_size
         self.grid, self.prefix_len, self.num_tokens = tuple(grid), prefix_len, grid[0] * grid[1]
         if num_classes is not None:
