@@ -1,4 +1,4 @@
-"""Writes a drafter in another program's layout: python export.py drafter.checkpoint=… format=released to=my_drafter"""
+"""Writes a drafter into a folder of its own: python export.py drafter.checkpoint=… to=my_drafter"""
 
 import sys
 

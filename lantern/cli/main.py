@@ -45,7 +45,7 @@ def evaluate(cfg: DictConfig) -> float | None:
 
 @command("export")
 def export(cfg: DictConfig) -> None:
-    """Writes a drafter in another program's layout."""
+    """Writes a drafter into a folder of its own."""
     run = HydraConfig.get()
     if "checkpoint" not in cfg.drafter:
         raise LanternError(
@@ -53,13 +53,12 @@ def export(cfg: DictConfig) -> None:
         )
     if not cfg.to:  # which Path takes for the working folder
         raise LanternError(f"to={cfg.to} names no folder; give the one to write to")
-    write = instantiate(cfg.format)
+    from lantern.drafters.export import model_card, push, write_drafter
+
     target = built(cfg.model)
-    weights = write(checkpoint=cfg.drafter.checkpoint, target=target, folder=cfg.to)
+    weights = write_drafter(cfg.drafter.checkpoint, target, cfg.to)
     print(f"drafter written to {weights} and the config.json beside it")
     if cfg.push is not None:
-        from lantern.drafters.export import model_card, push
-
         told = [text for text in run.overrides.task if text.startswith("model.")]
         of_target = run.runtime.choices.model, told, target.weights_hash, cfg.model.get("checkpoint")
         card = model_card(cfg.push, cfg.drafter.checkpoint, *of_target)

@@ -1,4 +1,4 @@
-"""Writes drafters for other programs: one function per layout, chosen by `format=` of export.py."""
+"""Writes a drafter into a folder of its own, and a folder with a model card to the Hub: what export.py does."""
 
 import json
 import shlex
@@ -9,15 +9,12 @@ from typing import Any
 
 from huggingface_hub import ModelCardData
 
-from lantern.drafters.eagle.kv_state import FeatureTarget
-from lantern.drafters.eagle.released import is_released, to_released
 from lantern.drafters.loading import drafter_folder, is_training, load_network, read_drafter
 from lantern.errors import CheckpointError, LanternError, explaining
 from lantern.models.checkpoints import (
     CONFIG_FILE,
     FILE_SUFFIXES,
     FOLDER_FILES,
-    TORCH_FILE,
     WEIGHTS_FILE,
     load_weights,
     read_file,
@@ -35,28 +32,12 @@ LENGTHS = ("sim_accept_len", "sim_agree_len")  # drafted tokens that a chain wou
 UPLOADED = [CARD_FILE, CONFIG_FILE, *FOLDER_FILES]
 
 
-def write_ours(checkpoint: str, target: Target, folder: str) -> Path:
+def write_drafter(checkpoint: str, target: Target, folder: str) -> Path:
     """model.safetensors and config.json in our names: what evaluate.py and train.py read, from either layout."""
-    _check_place(Path(folder), WEIGHTS_FILE, False)
+    _check_place(Path(folder))
     found = drafter_folder(checkpoint, target)
     load_network(found, target)  # raises for what does not fit
     return save_weights(folder, *read_drafter(found))
-
-
-def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
-    """pytorch_model.bin and config.json as LANTERN's released drafters for LlamaGen have them, the embedding
-    included."""
-    _check_place(Path(folder), TORCH_FILE, True)
-    found = drafter_folder(checkpoint, target)
-    network, (state, config) = load_network(found, target), read_drafter(found)
-    if layers := network.reads.layers:
-        raise LanternError(
-            f"{checkpoint} reads the inputs of layers {list(layers)}, for which the released layout has no names; give "
-            "format=ours, or a drafter of a recipe without layers"
-        )
-    embedding = network.embedding(target.embed_weight)
-    released = to_released(state, config, embedding, target.num_tokens, target.prefix_len)
-    return save_weights(folder, *released, file=TORCH_FILE)
 
 
 CARD_TAGS = ["speculative-decoding", "image-generation", "eagle"]
@@ -144,13 +125,11 @@ def exported_step(source: Path) -> dict[str, Any]:
     return validated if validated["step"] == content["global_step"] else validated | {"figures": {}}
 
 
-def _check_place(folder: Path, file: str, has_their_names: bool) -> None:
-    """Refuses a folder whose weights are no drafter of this format, which would be lost."""
+def _check_place(folder: Path) -> None:
+    """Refuses a folder whose weights are no drafter that was exported there before: they would be lost."""
     found = {path.name for path in folder.glob("*") if path.suffix in FILE_SUFFIXES}
     state: dict = {}
     with suppress(CheckpointError):
         state, _ = load_weights(folder)
-    if found and not (found == {file} and "fc.weight" in state and is_released(state) == has_their_names):
-        raise LanternError(
-            f"to={folder} holds {', '.join(sorted(found))}, which is no drafter of this format; give another folder"
-        )
+    if found and not (found == {WEIGHTS_FILE} and "fc.weight" in state):
+        raise LanternError(f"to={folder} holds {', '.join(sorted(found))}, which is no drafter; give another folder")

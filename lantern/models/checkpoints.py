@@ -21,8 +21,7 @@ from lantern.runtime.hardware import resolve_device
 
 RANDOM = "random"  # in place of a checkpoint: random weights, for timing a size without its file
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
-TORCH_FILE = "pytorch_model.bin"
-FOLDER_FILES = (WEIGHTS_FILE, TORCH_FILE)  # in order of preference
+FOLDER_FILES = (WEIGHTS_FILE, "pytorch_model.bin")  # in order of preference
 FILE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 WRAPPER_KEYS = (
     "ema",
@@ -168,17 +167,16 @@ def local_hashes(settings: object, name: str = "", file: object = None) -> dict[
     return {name: found} if (found := local_hash(settings, file)) else {}
 
 
-def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict, file: str = WEIGHTS_FILE) -> Path:
+def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> Path:
     """Writes config.json and the weights -> the weights file. Between old and new files there is no config.json
-    for a moment: nobody reads one beside the other. file: TORCH_FILE for programs that read only that."""
-    path = Path(folder) / file
-    write = torch.save if file == TORCH_FILE else save_file
+    for a moment: nobody reads one beside the other."""
+    path = Path(folder) / WEIGHTS_FILE
     with explaining(f"cannot write weights to {path.parent}", "make room, or choose a folder you may write to"):
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}  # unshared
 
         def write_weights(file: Path) -> None:
-            write(tensors, file)
+            save_file(tensors, file)
             (path.parent / CONFIG_FILE).unlink(missing_ok=True)
 
         def write_both(described: Path) -> None:

@@ -13,7 +13,6 @@ from support.paths import CONF, ROOT
 
 EVALUATED = ("acceptance", "budget", "drafter", "+experiment", "model", "tree", "verification")
 TRAINED = ("data", "drafter/training@distil", "features", "recipe", "select_by")
-EXPORTED = ("format",)
 
 
 def options(command: str, groups: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
@@ -41,7 +40,7 @@ def test_all_that_conf_names_can_be_imported():
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("command", "chosen"),
-    [*options("evaluate", EVALUATED), *options("train", TRAINED), *options("export", EXPORTED)],
+    [*options("evaluate", EVALUATED), *options("train", TRAINED), ("export", [])],
 )
 def test_every_option_composes(command, chosen):
     """Catches a default that is not there; methods, sweeps and tasks have tests of their own."""

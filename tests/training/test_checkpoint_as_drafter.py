@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from support.recipes import shipped
 from support.tiny_tasks import drafter_task, fit_saving, target_task
 
-from lantern.drafters.export import model_card, write_ours
+from lantern.drafters.export import model_card, write_drafter
 from lantern.drafters.loading import load_eagle, load_parallel
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_weights
@@ -34,7 +34,7 @@ def trained(target, folder: Path, *callbacks, **others) -> tuple[Path, Path]:
 def test_a_checkpoint_is_the_drafter_that_its_training_exports(target, tmp_path, recipe):
     """Catches another step's weights, and layers that are forgotten."""
     checkpoint, exported = trained(target, tmp_path, recipe=shipped(recipe, "recipe.depth=2"))
-    write_ours(str(checkpoint), target, str(tmp_path / "copy"))
+    write_drafter(str(checkpoint), target, str(tmp_path / "copy"))
     assert load_weights(tmp_path / "copy")[1] == load_weights(exported)[1]
     copy, own = (load_file(folder / "model.safetensors") for folder in (tmp_path / "copy", exported))
     assert copy.keys() == own.keys()
@@ -75,7 +75,7 @@ def test_a_checkpoint_of_another_task_or_program_is_refused_by_its_name(target, 
         with pytest.raises(CheckpointError, match=r"other\.ckpt is no checkpoint of a drafter"):
             load_eagle(other, target, chain(3), Sampling())
     with pytest.raises(CheckpointError, match=r"latest\.ckpt is no checkpoint of a drafter"):
-        write_ours(str(tmp_path / "latest.ckpt"), target, str(tmp_path / "copy"))
+        write_drafter(str(tmp_path / "latest.ckpt"), target, str(tmp_path / "copy"))
     torch.save({"state_dict": {}, "drafter": chain}, other)
     with pytest.raises(CheckpointError, match=r"holds no readable weights; code in it is never executed; "):
         load_eagle(other, target, chain(3), Sampling())

@@ -7,7 +7,7 @@ import torch
 from support.recipes import feature_lk, shipped
 from support.tiny_tasks import drafter_task
 
-from lantern.drafters.export import write_ours
+from lantern.drafters.export import write_drafter
 from lantern.drafters.loading import load_eagle, load_parallel
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import weights_hash
@@ -35,7 +35,7 @@ def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
     with pytest.raises(CheckpointError, match=r"is a parallel drafter: decode or train it with drafter=parallel"):
         load_eagle(tmp_path / "parallel", target, chain(3), Sampling())
     with pytest.raises(CheckpointError, match=r"is a parallel drafter: .* it is not converted$"):
-        write_ours(str(tmp_path / "parallel"), target, str(tmp_path / "written"))
+        write_drafter(str(tmp_path / "parallel"), target, str(tmp_path / "written"))
 
 
 @pytest.mark.parametrize("recipe", ["feature_lk", "layered"])

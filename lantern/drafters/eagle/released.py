@@ -7,8 +7,6 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from lantern.errors import LanternError
-
 LAYER = "layers.0."
 MARK = f"{LAYER}self_attn.q_proj.weight"  # names a state dict of this layout
 HEAD_NORM = f"{LAYER}self_attn.{{}}_norm.{{}}"  # of Chameleon's layers
@@ -26,7 +24,6 @@ OUR_NAMES = {  # theirs to ours
     f"{LAYER}mlp.down_proj.weight": "feed_forward.w2.weight",
 }
 EPS = 1e-6  # if config.json gives none: the default of LANTERN's EConfig
-INPUT_TYPES = {(576, 1): "c2i", (256, 120): "t2i", (1024, 120): "t2i2"}  # their name of (image tokens, prefix length)
 
 
 def is_released(state: dict[str, Tensor]) -> bool:
@@ -78,37 +75,3 @@ def _interleaved(weight: Tensor, heads: int) -> Tensor:  # [H Dh, I] -> [H Dh, I
     if weight.dim() != 2 or len(weight) % (2 * heads):
         return weight
     return rearrange(weight, "(h two half) i -> (h half two) i", h=heads, two=2)
-
-
-def to_released(
-    state: dict[str, Tensor], config: dict, embed_weight: Tensor, num_tokens: int, prefix_len: int
-) -> tuple[dict[str, Tensor], dict]:
-    """Our state dict and config in their layout; embed_weight [V, D] is what the drafter embeds codes with, the two
-    lengths are the target's."""
-    if (num_tokens, prefix_len) not in INPUT_TYPES:
-        raise LanternError(
-            f"LANTERN's code has no drafters for targets of {num_tokens} tokens behind a prefix of {prefix_len}, only "
-            "for LlamaGen's class models at 384 pixels and its text models at 256 and 512; give format=ours"
-        )
-    if (count := config.get("num_layers", 1)) > 1:
-        raise LanternError(f"this drafter has {count} layers, LANTERN's code reads one; give format=ours")
-    heads = dict(zip(HEADS, state["attention.wqkv.weight"].chunk(3), strict=True))
-    theirs = {theirs: state[ours] for theirs, ours in OUR_NAMES.items() if ours in state} | heads
-    return theirs | {"embed_tokens.weight": embed_weight}, {
-        "architectures": ["LlamaForCausalLM"],
-        "vocab_size": config["vocab_size"],
-        "input_type": INPUT_TYPES[num_tokens, prefix_len],
-        "block_size": num_tokens,
-        "cls_token_num": prefix_len,
-        "model_type": "llama",
-        "hidden_size": config["dim"],
-        "intermediate_size": config["hidden_dim"],
-        "num_attention_heads": config["num_heads"],
-        "num_key_value_heads": config["num_heads"],
-        "num_hidden_layers": 1,
-        "rms_norm_eps": config.get("eps", 1e-5),
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "tie_word_embeddings": False,
-        "bias": True,
-    }

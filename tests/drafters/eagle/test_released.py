@@ -1,5 +1,5 @@
 """The released drafters' layout: the golden miniature computes what the released code computes, decodes, goes on
-training, and ours come back unchanged from their layout."""
+training, and is exported into ours unchanged."""
 
 import json
 import pickle
@@ -9,7 +9,6 @@ import huggingface_hub
 import pytest
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
-from hydra.utils import instantiate
 from safetensors import safe_open
 from support.configs import composed
 from support.paths import GOLDEN
@@ -18,9 +17,8 @@ from support.recipes import feature_lk
 from support.toy import decode
 from torch.nn.functional import embedding
 
-from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
-from lantern.drafters.eagle.released import to_released
-from lantern.drafters.export import write_ours, write_released
+from lantern.drafters.eagle.network import FusedEagle
+from lantern.drafters.export import write_drafter
 from lantern.drafters.loading import load_eagle, load_network, load_parallel, read_drafter
 from lantern.drafters.none import NoDrafter
 from lantern.engine.cache import additive
@@ -111,72 +109,31 @@ def test_fine_tuning_starts_from_the_released_weights_and_reads_its_own_embeddin
     assert torch.equal(again.embed_weight, own)
 
 
-def test_every_layout_comes_back_unchanged_from_the_other(tmp_path):
-    target = target_of()
-    write_ours(str(DRAFTER), target, str(tmp_path / "ours"))
-    write_released(str(tmp_path / "ours"), target, str(tmp_path / "theirs"))
-    theirs, config = load_weights(tmp_path / "theirs")
-    golden, golden_config = load_weights(DRAFTER)
-    assert theirs.keys() == golden.keys()
-    assert all(torch.equal(theirs[name], value) for name, value in golden.items())
-    assert all(golden_config[key] == value for key, value in config.items())
+def test_an_export_of_a_released_drafter_is_one_of_ours(tmp_path):
+    """Catches weights that change on the way, and export.py's own model= that does not load."""
+    cfg, target = composed("export", f"drafter.checkpoint={DRAFTER}", f"to={tmp_path}"), target_of()
+    write_drafter(cfg.drafter.checkpoint, target, cfg.to)
+    first, again = (load_network(folder, target).state_dict() for folder in (DRAFTER, tmp_path))
+    assert first.keys() == again.keys()
+    assert all(torch.equal(value, again[name]) for name, value in first.items())
 
 
-@pytest.mark.parametrize(("input_type", "tokens", "prefix"), [("c2i", 576, 1), ("t2i", 256, 120), ("t2i2", 1024, 120)])
-def test_the_exported_config_has_the_input_type_by_which_the_released_code_places_codes(input_type, tokens, prefix):
-    """Catches a config that their constructor fails on, and one that gives codes the positions of another grid."""
-    ours, sizes = read_drafter(DRAFTER)
-    _, config = to_released(ours, sizes, ours["embed_weight"], tokens, prefix)
-    assert config["input_type"] == input_type
-
-
-@pytest.mark.parametrize(("grid", "prefix"), [((16, 16), 8), ((16, 16), 1), ((32, 32), 128), ((24, 24), 128)])
-def test_a_target_that_the_released_code_does_not_know_is_one_sentence(tmp_path, grid, prefix):
-    """Of the embedded model, of class models at 256 pixels, Anole, Janus: catches a config of no use to its reader."""
-    message = rf"targets of {grid[0] * grid[1]} tokens behind a prefix of {prefix}, .* give format=ours"
-    with pytest.raises(LanternError, match=message):
-        write_released(str(DRAFTER), target_of(grid=grid, prefix=prefix), str(tmp_path / "theirs"))
-    assert not (tmp_path / "theirs").exists()
-
-
-def test_an_export_without_a_format_serves_any_target(tmp_path):
-    """Catches export.py's own model= and format= not fitting together."""
-    cfg = composed("export", f"drafter.checkpoint={DRAFTER}", f"to={tmp_path}")
-    instantiate(cfg.format)(checkpoint=cfg.drafter.checkpoint, target=target_of(prefix=8), folder=cfg.to)
-    assert load_weights(tmp_path)[0].keys() == read_drafter(DRAFTER)[0].keys()
-
-
-@pytest.mark.parametrize("write", [write_ours, write_released])
-def test_an_export_replaces_an_earlier_one_and_no_other_weights(write, tmp_path):
-    """Catches a target's weights, or those of the other layout, that are overwritten or left without a config.json."""
+def test_an_export_replaces_an_earlier_one_and_no_other_weights(tmp_path):
+    """Catches a target's weights, or a drafter of the other layout, overwritten or left without a config.json."""
     place, target = tmp_path / "to", target_of()
-    first = write(str(DRAFTER), target, str(place)).read_bytes()
-    assert write(str(DRAFTER), target, str(place)).read_bytes() == first
-    other = write_released if write is write_ours else write_ours
-    with pytest.raises(LanternError, match=r"to=.* holds .*, which is no drafter of this format; give another folder"):
-        other(str(DRAFTER), target, str(place))
+    first = write_drafter(str(DRAFTER), target, str(place)).read_bytes()
+    assert write_drafter(str(DRAFTER), target, str(place)).read_bytes() == first
+    with pytest.raises(LanternError, match=r"to=.* holds pytorch_model\.bin, which is no drafter; give another folder"):
+        write_drafter(str(DRAFTER), target, str(copied(tmp_path / "theirs")))
     save_weights(tmp_path / "target", {"norm.weight": torch.ones(2)}, {"dim": 2})
     before = {file.name: file.read_bytes() for file in (tmp_path / "target").iterdir()}
     with pytest.raises(LanternError, match=r"holds model\.safetensors, which is no drafter"):
-        write(str(DRAFTER), target, str(tmp_path / "target"))
+        write_drafter(str(DRAFTER), target, str(tmp_path / "target"))
     assert {file.name: file.read_bytes() for file in (tmp_path / "target").iterdir()} == before
 
 
 def test_a_config_without_an_epsilon_has_that_of_the_released_code(tmp_path):
     assert load_network(copied(tmp_path, rms_norm_eps=None), target_of()).ffn_norm.eps == 1e-6
-
-
-def test_a_drafter_of_ours_takes_the_targets_embedding_along(tmp_path):
-    """Catches a released export without the embedding, which its readers then fill with zeros."""
-    target = target_of()
-    network = EagleNetwork(96, 3, 256)
-    config = {"dim": 96, "num_heads": 3, "hidden_dim": 256, "vocab_size": 160, "target_hash": target.weights_hash}
-    save_weights(tmp_path / "ours", network.state_dict(), config)
-    write_released(str(tmp_path / "ours"), target, str(tmp_path / "theirs"))
-    back = load_network(tmp_path / "theirs", target)
-    assert torch.equal(back.embed_weight, target.embed_weight)
-    for name, value in network.state_dict().items():
-        assert torch.equal(back.state_dict()[name], value), name
 
 
 def copied(folder: Path, **changes: object) -> Path:
@@ -225,7 +182,7 @@ def test_a_hub_id_brings_a_drafters_files_and_half_of_them_are_fetched_again(tmp
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "config.json").write_text("{}")
 
-    def snapshot(repository: str, allow_patterns: list[str], local_files_only: bool = False) -> str:
+    def snapshot(repository: str, allow_patterns: list[str], local_files_only: bool = False, **_: object) -> str:
         asked.append((repository, local_files_only))
         assert {"config.json", "model.safetensors", "pytorch_model.bin"} == set(allow_patterns)
         return str(tmp_path / "half" if local_files_only else DRAFTER)
@@ -234,7 +191,7 @@ def test_a_hub_id_brings_a_drafters_files_and_half_of_them_are_fetched_again(tmp
     drafter = load_eagle("owner/drafter", target_of(), chain(2), Sampling())
     assert asked == [("owner/drafter", True), ("owner/drafter", False)]
     assert drafter.weights_hash == weights_hash(DRAFTER)
-    written = write_ours("owner/drafter", target_of(), str(tmp_path / "ours"))
+    written = write_drafter("owner/drafter", target_of(), str(tmp_path / "ours"))
     assert load_weights(written.parent)[0].keys() == read_drafter(DRAFTER)[0].keys()
     assert EagleStudent().load("owner/drafter", target_of()).fc.weight.equal(drafter.network.fc.weight)
 
@@ -244,7 +201,7 @@ def test_a_drafter_that_cannot_be_had_is_one_sentence(monkeypatch):
         raise LocalEntryNotFoundError("no connection")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", reject)
-    with pytest.raises(CheckpointError, match=r"\(about 1 MB\) is not on .*owner/drafter .*drafter\.checkpoint=<its"):
+    with pytest.raises(CheckpointError, match=r"is not on .*owner/drafter .*drafter\.checkpoint=<its"):
         load_eagle("owner/drafter", target_of(), chain(2), Sampling())
     with pytest.raises(CheckpointError, match=r"nothing at drafter\.checkpoint=/no/such; .*train\.py drafter=parallel"):
         load_parallel("/no/such", target_of(), chain(2), Sampling())

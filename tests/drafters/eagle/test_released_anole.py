@@ -17,10 +17,10 @@ from transformers.models.chameleon.modeling_chameleon import ChameleonDecoderLay
 
 from lantern.drafters.eagle.network import FusedEagle
 from lantern.drafters.eagle.released import FIRST_CODE
-from lantern.drafters.export import write_ours, write_released
+from lantern.drafters.export import write_drafter
 from lantern.drafters.loading import load_network
 from lantern.engine.cache import additive
-from lantern.errors import CheckpointError, LanternError
+from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_weights
 from lantern.models.hf.target import NoCache
 
@@ -91,14 +91,12 @@ def test_it_decodes_with_the_tokens_of_plain_decoding(loaded, drafter):
     assert torch.equal(found.tokens, plain.tokens)
 
 
-def test_in_our_layout_it_comes_back_and_that_of_llamagens_drafters_is_refused(loaded, drafter, tmp_path):
+def test_in_our_layout_it_comes_back(loaded, drafter, tmp_path):
     target, (folder, _) = loaded.target, drafter
-    write_ours(str(folder), target, str(tmp_path / "ours"))
+    write_drafter(str(folder), target, str(tmp_path / "ours"))
     again, first = load_network(tmp_path / "ours", target), load_network(folder, target)
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in first.state_dict().items())
     assert first.attention_norm is not None
-    with pytest.raises(LanternError, match=r"has no drafters for targets of .* format=ours"):
-        write_released(str(folder), target, str(tmp_path / "theirs"))
 
 
 @pytest.mark.parametrize("name", ["layers.0.self_attn.k_norm.weight", "layers.0.input_layernorm.weight"])
