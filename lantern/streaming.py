@@ -27,11 +27,6 @@ class Progress:
     seconds: float  # decoding time so far, prefill included; what the caller does between rounds is left out
 
     @property
-    def first(self) -> int:
-        """Position of the first token that this round committed."""
-        return self.committed - self.accepted - 1
-
-    @property
     def tokens_per_step(self) -> float:
         """Committed tokens per target forward so far, as Generation.tokens_per_step; 0 after the prefill."""
         return per_step(self.committed - 1, self.steps) or 0.0

@@ -25,7 +25,8 @@ class LatentJacobi:
         check_whole("drafter", 1, length=length)
         check_nodes(length, f"drafter.length={length}")
         head = TokenHead(target)
-        self.sigma, self._target, self._width = head.sigma, head.target, head.width
+        self.sigma, self._target = head.sigma, head.target
+        self._width = target.guidance * target.embed_weight.shape[-1]  # numbers of a condition
         self.tree = TreeLabel(f"window_{length}", KIND)
         self.num_nodes, self.depth = length + 1, length
 

@@ -126,11 +126,6 @@ class TokenHead:
         return len(self.target.diffusion_head.steps) + 1, self.target.diffusion_head.token_dim
 
     @property
-    def width(self) -> int:
-        """R D: numbers of a condition."""
-        return self.target.guidance * self.target.embed_weight.shape[-1]
-
-    @property
     def sigma(self) -> float:  # of the last step
         return self.target.diffusion_head.steps[-1].sigma
 

@@ -3,21 +3,20 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCardData
 
 from lantern.drafters.loading import drafter_folder, is_training, load_network, read_drafter
-from lantern.errors import CheckpointError, LanternError, explaining
+from lantern.errors import LanternError, explaining
 from lantern.models.checkpoints import (
     CONFIG_FILE,
     FILE_SUFFIXES,
     FOLDER_FILES,
     WEIGHTS_FILE,
-    load_weights,
     read_file,
+    read_weights,
     save_weights,
 )
 from lantern.models.hub import HUB_ID, commit_of
@@ -35,7 +34,7 @@ UPLOADED = [CARD_FILE, CONFIG_FILE, *FOLDER_FILES]
 def write_drafter(checkpoint: str, target: Target, folder: str) -> Path:
     """model.safetensors and config.json in our names: what evaluate.py and train.py read, from either layout."""
     _check_place(Path(folder))
-    found = drafter_folder(checkpoint, target)
+    found = drafter_folder(checkpoint)
     load_network(found, target)  # raises for what does not fit
     return save_weights(folder, *read_drafter(found))
 
@@ -128,8 +127,5 @@ def exported_step(source: Path) -> dict[str, Any]:
 def _check_place(folder: Path) -> None:
     """Refuses a folder whose weights are no drafter that was exported there before: they would be lost."""
     found = {path.name for path in folder.glob("*") if path.suffix in FILE_SUFFIXES}
-    state: dict = {}
-    with suppress(CheckpointError):
-        state, _ = load_weights(folder)
-    if found and not (found == {WEIGHTS_FILE} and "fc.weight" in state):
+    if found and not (found == {WEIGHTS_FILE} and "fc.weight" in read_weights(folder / WEIGHTS_FILE)):
         raise LanternError(f"to={folder} holds {', '.join(sorted(found))}, which is no drafter; give another folder")

@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 from torch import Tensor
 
 from lantern.drafters.eagle.eagle import Eagle
-from lantern.drafters.eagle.feature_drafter import require_features
 from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.eagle.released import from_released, is_released
@@ -59,11 +58,10 @@ def eagle_layer(checkpoint: str | Path, target: FeatureTarget) -> tuple[EagleNet
     the target's width, to time decoding without drafter files."""
     weight = target.embed_weight
     if checkpoint == RANDOM:
-        require_features(target)
         dim, head_dim = weight.shape[1], target.rotation.shape[-1]  # positions are the target's, and so heads' widths
         network = randomly_initialised(lambda: EagleNetwork(dim, dim // head_dim, feed_forward_dim(dim, 256)))
         return network.to(weight.device, weight.dtype), RANDOM
-    folder = drafter_folder(checkpoint, target)
+    folder = drafter_folder(checkpoint)
     return _share(EagleNetwork, folder, target), weights_hash(folder)
 
 
@@ -80,31 +78,25 @@ def _share(kind: type[Network], folder: Path, target: Target) -> Network:
 
 def load_parallel(checkpoint: str | Path, target: FeatureTarget, tree: TreePolicy, sampling: Sampling) -> Parallel:
     """As load_eagle, for drafters of train.py drafter=parallel."""
-    folder = drafter_folder(checkpoint, target, PARALLEL)
+    folder = drafter_folder(checkpoint, PARALLEL)
     return Parallel(_share(ParallelNetwork, folder, target), target, tree, sampling, weights_hash(folder))
 
 
-def drafter_folder(
-    checkpoint: str | Path, target: Target, command: str = EAGLE, setting: str = "drafter.checkpoint"
-) -> Path:
+def drafter_folder(checkpoint: str | Path, command: str = EAGLE, setting: str = CHECKPOINT) -> Path:
     """The folder of a drafter's files, or a checkpoint of its training. checkpoint: one of these, a Hub id, or
     wandb:<artifact>; command: trains such a drafter."""
     if str(checkpoint).startswith(ARTIFACT):
-        return fetch_artifact(str(checkpoint), setting)
+        import wandb
+
+        remedy = "give wandb:entity/project/name:version, or its folder"
+        with explaining(f"{setting}={checkpoint} cannot be fetched", remedy):
+            return Path(wandb.Api().artifact(str(checkpoint).removeprefix(ARTIFACT)).download())
     if is_training(path := Path(checkpoint).expanduser()):
         return path
     try:
         return find_folder(checkpoint, setting, DRAFTER_FILES, is_drafter)
     except CheckpointError as error:
         raise CheckpointError(f"{error}, or distil a drafter with: {command}") from error
-
-
-def fetch_artifact(name: str, setting: str) -> Path:
-    """The folder of a Weights & Biases artifact, wandb:entity/project/name:version, kept by W&B's own cache."""
-    import wandb
-
-    with explaining(f"{setting}={name} cannot be fetched", "give wandb:entity/project/name:version, or its folder"):
-        return Path(wandb.Api().artifact(name.removeprefix(ARTIFACT)).download())
 
 
 def is_drafter(folder: Path) -> bool:

@@ -41,12 +41,6 @@ class CachedTarget:
         target.cfg_scale, target.compiles = cfg_scale, compiled
         return target
 
-    def launched(self) -> Self:
-        """This target with passes that are launched kernel by kernel instead of recorded; shares all else."""
-        target = copy(self)
-        target.passes = EagerPasses()
-        return target
-
     @property
     def num_layers(self) -> int:
         return len(self.transformer.layers)

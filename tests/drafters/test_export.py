@@ -91,6 +91,6 @@ def test_an_artifact_of_weights_and_biases_is_a_drafters_folder(run, monkeypatch
         return SimpleNamespace(download=lambda: str(run / "drafter"))
 
     monkeypatch.setattr(wandb, "Api", lambda: SimpleNamespace(artifact=artifact))
-    assert drafter_folder("wandb:team/lantern/drafter-llamagen:best", None) == run / "drafter"
+    assert drafter_folder("wandb:team/lantern/drafter-llamagen:best") == run / "drafter"
     with pytest.raises(CheckpointError, match=r"cannot be fetched .no such artifact\)"):
-        drafter_folder("wandb:team/lantern/other:v0", None)
+        drafter_folder("wandb:team/lantern/other:v0")

@@ -35,14 +35,13 @@ def test_every_round_adds_to_what_was_committed_and_the_stream_ends_with_the_tok
     assert (values[0].committed, values[0].steps, len(values[0].drafts)) == (1, 0, 0)
     for before, after in pairwise(values):
         assert after.committed == before.committed + after.accepted + 1
-        assert after.first == before.committed
         assert torch.equal(after.tokens[: before.committed], before.tokens[: before.committed])
         assert bool((after.tokens[after.committed :] == -1).all())
         assert torch.equal(after.positions, before.committed - 1 + after.depths)
         assert after.seconds == pytest.approx(before.seconds + after.ms / 1e3)
         for depth in range(1, after.accepted + 1):
             drafted = after.drafts[after.depths == depth]
-            assert after.tokens[after.first + depth - 1] in drafted
+            assert after.tokens[before.committed + depth - 1] in drafted
         assert len(after.drafts) == 0 or int(after.positions.max()) < len(after.tokens) - 1
     assert sum(len(value.drafts) for value in values) > 0 or parts == METHODS["plain"]
 

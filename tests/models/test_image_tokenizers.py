@@ -11,7 +11,7 @@ from lantern.errors import CheckpointError, LanternError
 from lantern.models.chameleon import ChameleonVQGAN, load_vqgan
 from lantern.models.checkpoints import load_strictly, read_weights
 from lantern.models.hf.code_colors import CodeColors
-from lantern.models.hf.families import cosmos_images, fsq_codebook, load_script
+from lantern.models.hf.families import cosmos_images, fsq_codebook
 from lantern.models.llamagen.tokenizer import VQTokenizer
 
 TINY = {"channels": 32, "multipliers": [1, 2], "z_channels": 32, "codebook_size": 64, "code_dim": 32}
@@ -87,15 +87,13 @@ def test_a_scripted_decoder_makes_pixels_of_codes(tmp_path):
             return grey[:, None].expand(-1, 3, -1, -1, -1).repeat_interleave(16, 3).repeat_interleave(16, 4)
 
     torch.jit.script(Decoder()).save(str(tmp_path / "decoder.jit"))
-    images = cosmos_images(
-        load_script(str(tmp_path / "decoder.jit"), torch.device("cpu")), (2, 3), fsq_codebook((4, 3, 2))
-    )
+    images = cosmos_images(str(tmp_path / "decoder.jit"), (2, 3), fsq_codebook((4, 3, 2)))
     pixels = images.decode(torch.tensor([[0, 4, 8, 12, 16, 20]]))
     assert pixels.shape == (1, 3, 32, 48)
     assert pixels[0, 0, ::16, ::16].flatten().tolist() == pytest.approx([0, 1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6])
     (tmp_path / "none.jit").write_bytes(b"no script")
     with pytest.raises(CheckpointError, match=r"none\.jit is no TorchScript file"):
-        load_script(str(tmp_path / "none.jit"), torch.device("cpu"))
+        cosmos_images(str(tmp_path / "none.jit"), (2, 3), fsq_codebook((4, 3, 2)))
 
 
 def test_near_codes_have_near_colours():

@@ -29,7 +29,9 @@ class FeatureDrafter:
     ) -> None:  # fmt: skip
         """encode_pairs: called like FusedEagle; max_pairs: most pairs that a round commits; ahead: tokens that a draft
         runs behind them."""
-        require_features(target)
+        if not isinstance(target, FeatureTarget):
+            kind = type(target).__name__
+            raise LanternError(f"{kind} shares no positions with a drafter of EAGLE's kind; use drafter=jacobi or none")
         if network.reads.layers:
             require_layers(target, network.reads.layers)
         self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
@@ -97,13 +99,6 @@ class FeatureDrafter:
         self.pairs.keep(rows)
         for tree in self._trees:
             tree.keep(rows)
-
-
-def require_features(target: Target) -> None:
-    if not isinstance(target, FeatureTarget):
-        raise LanternError(
-            f"{type(target).__name__} shares no positions with a drafter of EAGLE's kind; use drafter=jacobi or none"
-        )
 
 
 def layered(target: Target) -> LayeredTarget:

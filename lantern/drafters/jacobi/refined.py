@@ -124,8 +124,7 @@ class RefinedJacobi(FeatureDrafter):
         """Keeps the accepted pairs, and the features and picks of the positions behind the verdict's token."""
         kinds = self.network.reads.with_head(forward.features)  # [K, B, R, N, D]
         self.pairs.observe(tree, kinds[-1], verdict)
-        if verdict.picks is None:
-            raise LanternError(f"drafter={self.name} needs the picks at all nodes; use verification=shared_noise")
+        assert verdict.picks is not None  # of every verification whose proposals pick
         behind, self._seen = stale_nodes(tree, verdict, self.depth)
         rows = torch.arange(len(behind), device=behind.device)[:, None]
         self._stale = kinds.transpose(2, 3)[:, rows, behind].transpose(2, 3)

@@ -124,8 +124,12 @@ def load_liquid(
     return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, grid, cfg_scale, made_of)
 
 
-def cosmos_images(decoder: torch.jit.ScriptModule, grid: tuple[int, int], codebook: Tensor) -> DecodedImages:
-    """Cosmos' discrete video tokenizer for single images, by its TorchScript decoder; codes are points of its grid."""
+def cosmos_images(path: str, grid: tuple[int, int], codebook: Tensor) -> DecodedImages:
+    """Cosmos' discrete video tokenizer for single images, by its TorchScript decoder, which holds operations on tensors
+    and no Python; codes are points of its grid."""
+    remedy = "give Cosmos' decoder.jit, or null to see codes as colours"
+    with explaining(f"model.decoder={path} is no TorchScript file", remedy):
+        decoder = torch.jit.load(Path(path).expanduser(), map_location=codebook.device).eval()
     return DecodedImages(decoder, codebook, lambda tokens: decoder(tokens.unflatten(1, grid)[:, None])[:, :, 0])
 
 
@@ -155,16 +159,9 @@ def load_simplear(
     )
     images = CodeColors(codebook, grid)
     if decoder is not None:
-        images = cosmos_images(load_script(decoder, model.device), grid, codebook)
+        images = cosmos_images(decoder, grid, codebook)
     vocabulary = ImageVocabulary.of_ids(model.model, model.lm_head, first, len(codebook))
     return HuggingFaceTarget(model.model, vocabulary, prompts, images, grid, cfg_scale, made_of)
-
-
-def load_script(path: str, device: torch.device) -> torch.jit.ScriptModule:
-    """TorchScript, which holds operations on tensors and no Python."""
-    remedy = "give Cosmos' decoder.jit, or null to see codes as colours"
-    with explaining(f"model.decoder={path} is no TorchScript file", remedy):
-        return torch.jit.load(Path(path).expanduser(), map_location=device).eval()
 
 
 def load_glm_image(

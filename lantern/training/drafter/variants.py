@@ -44,7 +44,7 @@ class EagleStudent:
 
     def load(self, checkpoint: str, target: Target) -> EagleNetwork:
         """With num_layers at least: those behind its own start as the identity."""
-        network = load_network(drafter_folder(checkpoint, target, setting=START), target, START)
+        network = load_network(drafter_folder(checkpoint, setting=START), target, START)
         while network.num_layers < self.num_layers:
             start_as_identity(target, network.append_layer())
         return network
@@ -74,7 +74,7 @@ class ParallelStudent:
 
     def load(self, checkpoint: str, target: Target) -> ParallelNetwork:
         """A parallel drafter, or an EAGLE drafter, whose layer and input layer then initialise all levels."""
-        folder = drafter_folder(checkpoint, target, PARALLEL, START)
+        folder = drafter_folder(checkpoint, PARALLEL, START)
         if "levels" in read_drafter(folder)[1]:
             network = load_network(folder, target, START, ParallelNetwork)
             if (found := len(network.entrances)) != self.levels:
