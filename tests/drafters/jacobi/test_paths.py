@@ -58,8 +58,8 @@ def test_tokens_kept_by_confidence_change_the_law_and_the_pipeline_says_so():
 def test_bad_settings_are_one_clear_error():
     """Catches one path, a window of one token, and shared noise, under which all paths would be equal."""
     sampling, target = Sampling(), tiny_target()
-    for length, paths in ((1, 2), (3, 1), (3, 10**6)):
-        with pytest.raises(LanternError, match=f"drafter.length={length}, paths={paths}"):
+    for length, paths, said in ((1, 2, "length=1 is"), (3, 1, "paths=1 is"), (3, 10**6, "length=3, paths=1000000 ")):
+        with pytest.raises(LanternError, match=f"drafter.{said}"):
             JacobiPaths(target, length, paths, sampling)
     with pytest.raises(LanternError, match=r"redraw\.threshold=-1"):
         KeepConfident(-1)
