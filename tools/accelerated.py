@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 ROOT = Path(__file__).parents[1]
-FAMILIES = ("janus_pro", "emu3", "anole", "glm_image", "lumina_mgpt")
+FAMILIES = ("janus_pro", "emu3", "anole", "glm_image")
 JANUS_7B = {"layers": 30, "width": 4096, "codes": 16384, "image": 576, "prompt": 64}
 WINDOW = 15  # of conf/drafter/jacobi.yaml
 MIB = 2**20
