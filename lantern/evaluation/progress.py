@@ -1,6 +1,6 @@
 """The progress of an evaluation or of all points of a sweep: points, images and time left."""
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from statistics import fmean
 from time import monotonic
@@ -10,12 +10,14 @@ from lantern.runtime.progress_line import ProgressLine
 
 Kind = tuple[str, bool]  # part of the record, and whether it is plain decoding's beside a method
 SHARED: Kind = ("images", True)  # which later points find on record
+PLAIN = 4  # images of plain decoding that tell the pace
 BATCHED = {SHARED: 0.1, ("images", False): 0.6}  # foreseen share of an image alone, for one of a batch (two cores)
 
 
 class EvaluationBar:
     """Counts images. Those that are missing in this point take the mean time of their kind so far; a point that is not
-    begun takes that of those that have ended, judging included, and without the shared images."""
+    begun takes that of those that have ended, judging included, and without the shared images, at the pace that plain
+    decoding has now."""
 
     of_process: ClassVar["EvaluationBar | None"] = None  # of its command or sweep; a launcher's points have none
 
@@ -28,7 +30,8 @@ class EvaluationBar:
         self._missing, self._later = Counter[Kind](), Counter[Kind]()  # images of this point, and of one not begun
         self._decoded, self._seconds, self._last = Counter[Kind](), defaultdict[Kind, float](float), clock()
         self._own_s = self._aside_s = 0.0  # of this point; the latter counts once an image of it is decoded
-        self._ended_s, self._judged_s = list[float](), list[float]()  # of each that has ended; behind its last image
+        self._ended, self._judged_s = list[float](), list[float]()  # of each that ended: paces; behind its last image
+        self._plain_s = deque[float](maxlen=PLAIN)
         self._share = 0.0  # done
 
     def start(self) -> None:
@@ -56,6 +59,8 @@ class EvaluationBar:
         self._own_s += self._aside_s + (seconds if kind != SHARED else 0.0)
         self._aside_s = 0.0
         self._seconds[kind] += seconds
+        if kind == ("speed", True):
+            self._plain_s.append(seconds / number)
         self._decoded[kind] += number
         self._share = self._decoded.total() / max(1, self._whole())
         self.tell()
@@ -72,7 +77,7 @@ class EvaluationBar:
     def end_point(self) -> None:
         if self._own_s:  # one that is all on record tells nothing of the others
             self._judged_s.append(self._passed())
-            self._ended_s.append(self._own_s + self._judged_s[-1])
+            self._ended.append((self._own_s + self._judged_s[-1]) / self._pace_s)
         self._missing, self._later, self._own_s, self._aside_s = Counter(), Counter(), 0.0, 0.0
         self._last = self._clock()
         self._point += 1
@@ -87,10 +92,16 @@ class EvaluationBar:
         if not self._decoded:
             return None if self._whole() else 0.0
         left = {kind: number * self._image_s(kind) for kind, number in self._missing.items()}
-        point_s = fmean(self._ended_s) if self._ended_s else self._own_s + sum(left.values()) - left.get(SHARED, 0.0)
+        foreseen_s = self._own_s + sum(left.values()) - left.get(SHARED, 0.0)
+        point_s = fmean(self._ended) * self._pace_s if self._ended else foreseen_s
         is_starting = not self._own_s and not self._missing.total()
         own_s = point_s if is_starting else sum(left.values()) + fmean(self._judged_s or [0.0])
         return own_s + max(0, self._points - self._point) * point_s
+
+    @property
+    def _pace_s(self) -> float:
+        """Seconds of plain decoding's last images: the machine may be busier than before, the model another."""
+        return fmean(self._plain_s or [1.0])
 
     def _passed(self) -> float:
         """Seconds since this was last called."""

@@ -140,6 +140,23 @@ def test_the_time_left_of_a_sweep_only_falls_and_counts_points_not_begun_as_thos
     assert seconds == pytest.approx(now[0] - at, rel=0.3)
 
 
+def test_the_time_left_of_a_sweep_follows_a_machine_that_becomes_free():
+    """Catches twice the time that is left, for as long as the mean of the points that have ended says so."""
+    now, said = [0.0], []
+    sweep = EvaluationBar(4, io.StringIO(), lambda: now[0])
+    for point in range(4):
+        for kind in (("speed", True), ("speed", False)):
+            sweep.expect(kind, 4)
+        for _ in range(4):
+            for kind, each in ((("speed", True), 30.0), (("speed", False), 10.0)):
+                now[0] += each if point else 3 * each
+                sweep.add(kind, 1, True)
+            said.append((now[0], sweep.left_s()))
+        sweep.end_point()
+    for at, seconds in said[7::4]:  # at the ends of the points behind the first
+        assert seconds == pytest.approx(now[0] - at)
+
+
 def test_a_library_call_prints_nothing(tmp_path, capsys):
     evaluation(tmp_path, PROMPTS, 2, 4, 2).run(FakePipeline())
     assert capsys.readouterr() == ("", "")
