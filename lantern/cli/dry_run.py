@@ -1,9 +1,6 @@
 """The memory that a setting needs, from shapes on the meta device: python evaluate.py model=… dry_run=true. Of a
 model of transformers its config.json is read, of others no file: it can be run before the weights are downloaded."""
 
-from functools import partial
-from inspect import signature
-
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig
@@ -11,20 +8,17 @@ from omegaconf import DictConfig
 from lantern.cli.run_setting import request_of
 from lantern.runtime.hardware import is_bf16_fast, resolve_device
 from lantern.runtime.memory import Estimate, available_memory
-from lantern.tuning.auto import AutoTree
-from lantern.types import Drafter, TreePolicy
 
-AUTO_NODES = 64  # of the largest tree or window that tree=auto decodes with
+NUM_NODES = 64  # of a round's tree or window; methods have 16 to 61
 
 
 def print_estimate(cfg: DictConfig) -> None:
     request, device = request_of(cfg), resolve_device(cfg.device)
-    num_nodes = largest_tree(instantiate(cfg.drafter), instantiate(cfg.tree))
     if cfg.dtype == "auto":
         cfg.dtype = "bfloat16" if is_bf16_fast(device) else "float32"
     cfg.device = "meta"
     target = instantiate(cfg.model).configured(cfg.sampling.cfg_scale)
-    found, batch = Estimate.of(target, num_nodes, request.images_at_once), f"B = {request.images_at_once}"
+    found, batch = Estimate.of(target, NUM_NODES, request.images_at_once), f"B = {request.images_at_once}"
     rows = {
         "weights": found.weights,
         f"keys and values, {batch}": found.caches,
@@ -38,15 +32,3 @@ def print_estimate(cfg: DictConfig) -> None:
         print(f"{name:32}  {size / 2**30:8.2f} GiB")
     if device.type == "cpu":
         print("on a CPU LlamaGen's layers come a second time, and its keys and values are float32")
-
-
-def largest_tree(drafter: Drafter | partial, tree: TreePolicy | AutoTree) -> int:
-    """Nodes of a round's tree, root included, of a config group's drafter before anything is loaded."""
-    if not isinstance(drafter, partial):
-        return drafter.num_nodes
-    if isinstance(tree, AutoTree):
-        return AUTO_NODES
-    settings = drafter.keywords
-    nodes = tree.num_nodes if "tree" in signature(drafter.func).parameters else 1
-    alternatives = settings.get("levels", 0) * (settings.get("width", 1) - 1)
-    return nodes + settings.get("length", 0) * settings.get("paths", 1) + settings.get("branches", 0) + alternatives

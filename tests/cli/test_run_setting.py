@@ -12,7 +12,6 @@ from support.families import FAMILIES, config
 from support.tiny_weights import write_tiny_weights
 
 from lantern.cli.composing import one_at_a_time
-from lantern.cli.dry_run import largest_tree
 from lantern.cli.error_messages import in_one_sentence
 from lantern.cli.run_setting import own_settings, run_setting
 from lantern.cli.settings import check_settings
@@ -167,13 +166,3 @@ def test_the_embedded_model_takes_what_was_estimated():
     assert num_bytes(real.transformer) + num_bytes(real.tokenizer) <= found.weights
     real.allocate(4, 26)
     assert found.caches == real.cache.store.nbytes
-
-
-@pytest.mark.parametrize(("settings", "nodes"), [
-    (["drafter=none"], 1), (["tree=static"], 26), (["tree=auto"], 64), (["drafter=jacobi"], 16),
-    (["+method=refined_branches"], 61),
-])  # fmt: skip
-def test_what_a_round_drafts_is_known_before_anything_is_loaded(settings, nodes):
-    """Catches a dry run that reckons with a tree that is not grown, or forgets the window."""
-    cfg = composed("evaluate", *settings)
-    assert largest_tree(instantiate(cfg.drafter), instantiate(cfg.tree)) == nodes
