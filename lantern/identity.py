@@ -31,7 +31,7 @@ PLAIN_DECODING = ("model", "sampling", "dtype", "device", "compile", "tf32")  # 
 READING = ("acceptance", "verification", "tree", "sampling")  # parts of one's own whose settings may name files
 DECODING = (*PLAIN_DECODING, "drafter", "tree", "acceptance", "verification")
 NOT_IN_FINGERPRINT = (  # changes no figure
-    "paths", "tracking", "sweep", "budget", "shards", "shard", "published", "optimized_metric",
+    "paths", "tracking", "sweep", "budget", "shards", "shard", "optimized_metric",
 )  # fmt: skip
 
 

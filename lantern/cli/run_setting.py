@@ -23,7 +23,7 @@ from lantern.evaluation.run_folder import EvaluationFolder
 from lantern.models.checkpoints import local_hashes
 from lantern.models.hub import commit_of
 from lantern.pipeline import Pipeline, check_skip, pipelines
-from lantern.reporting.publish import paper_keys, publish, show, write_measurements
+from lantern.reporting.publish import publish, show, write_measurements
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.memory import check_memory
 from lantern.runtime.overrides import command_of, leaves
@@ -144,7 +144,7 @@ def _row_identity(
         identity.config_fingerprint(config, identity.PLAIN_DECODING),
         identity.protocol(pipeline.target, prompts, config) | of_files,
         settings,
-        preset | paper_keys({**pipeline.describe(), **settings, **preset}, config["published"] or {}),
+        preset,
     )
 
 

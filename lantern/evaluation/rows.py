@@ -82,7 +82,7 @@ class RowIdentity:
     plain_fingerprint: str  # of what plain decoding is built from
     protocol: Mapping[str, object] = field(default_factory=dict)  # keys that all rows of a run share
     settings: Mapping[str, object] = field(default_factory=dict)  # keys of the method's drafter and tree
-    notes: Mapping[str, object] = field(default_factory=dict)  # keys of the method's row: its preset, published figures
+    notes: Mapping[str, object] = field(default_factory=dict)  # keys of the method's row: its preset, its drafter
 
 
 def append_rows(path: str | Path, rows: Iterable[Mapping[str, object]]) -> None:

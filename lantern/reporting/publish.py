@@ -11,7 +11,7 @@ from lantern.data.image_sets import Images, arrays_of
 from lantern.errors import writing
 from lantern.evaluation.evaluate import Measurement
 from lantern.evaluation.records import copy_missing
-from lantern.evaluation.rows import SUMMARY, Row, append_rows, encode, is_baseline, setting_id
+from lantern.evaluation.rows import SUMMARY, append_rows, encode, is_baseline, setting_id
 from lantern.evaluation.run_folder import EvaluationFolder
 from lantern.reporting.merge import (
     add_point,
@@ -32,7 +32,6 @@ from lantern.runtime.files import replace_file, replace_text
 from lantern.runtime.provenance import read_provenance
 
 log = logging.getLogger(__name__)
-PAPER_FIGURES = ("tokens_per_step", "speedup", "frechet", "source")  # of a paper's setting
 
 
 def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> None:
@@ -95,13 +94,3 @@ def write_images(folder: Path, names: Sequence[str], images: Images) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, pixels in zip(names, arrays_of(images), strict=True):
             replace_file(folder / name, Image.fromarray(pixels).save)
-
-
-def paper_keys(row: Row, papers: Mapping[str, Sequence[Row] | None]) -> Row:
-    """A paper's figures, such as "published_speedup", if model, temperature and the settings that the paper states are
-    equal. papers: by method, entries with keys of PAPER_FIGURES and row keys that must be equal; the first match
-    counts. `source` says what the paper does not state."""
-    for entry in papers.get(str(row.get("method"))) or ():
-        if all(row.get(key) == value for key, value in entry.items() if key not in PAPER_FIGURES):
-            return {f"published_{name}": value for name, value in entry.items() if name in PAPER_FIGURES}
-    return {}

@@ -8,8 +8,6 @@ from omegaconf import OmegaConf
 from support.configs import SWEEPS, composed, composed_with_hydra, points_of, sweep_points
 from support.paths import CONF, ROOT
 
-from lantern.reporting.publish import PAPER_FIGURES, paper_keys
-
 
 def settings_of(sweep: str) -> list[dict[str, str]]:
     """The overrides of every point, by name."""
@@ -27,31 +25,6 @@ def test_every_sweep_runs_without_m_and_each_of_its_points_composes(name):
 
 
 METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
-ELSEWHERE = {"cool_sd": ["tree=naive_extend_57"]}  # published by another paper
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", OmegaConf.load(CONF / "published.yaml").published)
-def test_every_published_figure_is_of_a_method_and_of_settings_that_can_be_run(name):
-    """Catches figures that no row can show: a method that was renamed, a setting that the tables do not vary."""
-    points = [point for point in points_of("paper") if f"+method={name}" in point]
-    points = points or [[f"+method={name}", *ELSEWHERE.get(name, [])]]
-    made = [composed_with_hydra("evaluate", *point) for point in points]
-    for entry in made[0].published[name]:
-        assert entry.source
-        assert (CONF / "model" / f"{entry.model}.yaml").is_file()
-        figures = {f"published_{key}": entry[key] for key in PAPER_FIGURES if key in entry}
-        assert figures in [paper_keys(described(cfg, entry.model), cfg.published) for cfg in made]
-
-
-def described(cfg, model: str) -> dict[str, object]:
-    """The keys of a result row that published figures are found by."""
-    rule = {key: value for key, value in cfg.acceptance.items() if not key.startswith("_")}
-    if 0 < rule.get("k", 1) < 1:
-        rule["k"] = round(rule["k"] * 16_384)  # of LlamaGen's codes
-    chosen = {"method": cfg.hydra.runtime.choices.method, "model": model, "tree": cfg.tree.get("name")}
-    further = {f"acceptance.{key}": value for key, value in rule.items()}
-    return {**chosen, **rule, **further, "temperature": cfg.sampling.temperature}
 
 
 def methods_of(sweep: str) -> set[str]:
@@ -59,11 +32,9 @@ def methods_of(sweep: str) -> set[str]:
 
 
 def test_the_paper_sweep_runs_its_settings_at_both_temperatures():
-    """Catches a method with published figures that the paper's tables leave out."""
     points = settings_of("paper")
     assert [point.pop("sampling.temperature") for point in points].count("0") == len(points) / 2 == 11
     assert all(points.count(point) == 2 for point in points)
-    assert composed("evaluate").published.keys() - ELSEWHERE.keys() <= methods_of("paper")
 
 
 def test_the_command_line_replaces_axes_and_a_method_replaces_all_grids():
@@ -122,13 +93,3 @@ def test_an_added_setting_of_the_rule_is_not_the_references(added):
     points = points_of("delta", added)
     assert "+method=refined_jacobi" in points[-1]
     assert [added in point for point in points] == [True] * (len(points) - 1) + [False]
-
-
-def test_published_figures_stand_beside_ours_for_the_published_settings_alone():
-    published = {"eagle1": [{"model": "xl", "temperature": 1, "k": 5, "speedup": 2.0, "source": "paper"}]}
-    row = {"method": "eagle1", "model": "xl", "temperature": 1.0, "k": 5}
-    assert paper_keys(row, published) == {"published_speedup": 2.0, "published_source": "paper"}
-    assert paper_keys(row | {"temperature": 0.0}, published) == {}
-    assert paper_keys(row | {"method": "eagle2"}, published) == {}
-    assert paper_keys(row, {"eagle1": None}) == {}  # which published.eagle1=null leaves out
-    assert paper_keys(row | {"k": 6}, published) == {}
