@@ -188,13 +188,10 @@ def _unfit(error: BaseException) -> LanternError | None:
 
 def _not_imported(name: str, cause: BaseException | None) -> LanternError:
     """The error for a `_target_`, or a `path` of get_method, that Hydra could not load. cause: of its own error."""
-    module = name.partition(".")[0]
-    if isinstance(cause, ModuleNotFoundError) and cause.name == module:
-        return LanternError(f"{module} is not on PYTHONPATH; run with PYTHONPATH=<its folder>")
     if isinstance(cause, ModuleNotFoundError) and str(cause.name).startswith("torch_fidelity"):
         return LanternError(f"{name} needs torch-fidelity; install it by pip install 'lantern-ar[metrics]'")
     reason = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
-    return LanternError(f"{name} cannot be imported ({reason}); fix its module, or the name")
+    return LanternError(f"{name} cannot be imported ({reason}); correct it, or put its folder on PYTHONPATH")
 
 
 def _whole_name(key: str, cfg: DictConfig | None) -> str:

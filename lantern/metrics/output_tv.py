@@ -68,7 +68,7 @@ class CodeDistance:
 class OutputTV(VisitedPositions):
     """Total variation and code distance at visited positions."""
 
-    redraws_allowed = range(1, 100_001)  # each a row of noise over the codebook
+    least_redraws = 1
 
     def measure(
         self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int

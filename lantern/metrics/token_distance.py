@@ -29,7 +29,7 @@ class TokenDistance(VisitedPositions):
     """At visited positions where a draft with a law is judged. Redraws are tokens of the method and of the target,
     under fresh noise."""
 
-    redraws_allowed = range(2, 4097)  # whose distances are taken two by two
+    least_redraws = 2  # whose distances are taken two by two
 
     def measure(
         self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlparse
 
-from omegaconf import OmegaConf
-
 from lantern.drafters.loading import ARTIFACT
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, run_name, setting_id
@@ -21,7 +19,6 @@ from lantern.identity import DECODING, PLAIN_DECODING, digest
 from lantern.models.checkpoints import weights_hash
 from lantern.reporting.ranking import Choice
 from lantern.runtime.files import read_object, replace_text
-from lantern.runtime.home import CONFIG_FOLDER
 
 if TYPE_CHECKING:
     import wandb
@@ -32,7 +29,6 @@ FINISH_TIMEOUT_S = 600  # for uploads, at the end
 MAX_TAG = 64  # letters, of which W&B takes no more
 Returned = TypeVar("Returned")
 FOLDER_ID_FILE = "wandb.folder_id"
-PLAIN_PARTS = {"drafter": "drafter/none.yaml", "acceptance": "acceptance/exact.yaml"}
 TAGGED = ("model", "drafter", "tree", "verification", "acceptance")  # to filter runs by
 MODES = ("auto", "online", "offline", "disabled")
 
@@ -106,9 +102,7 @@ def folder_id(folder: Path) -> str:
 
 def plain_config(config: Mapping[str, object]) -> dict[str, object]:
     """The configuration of a run's plain decoding: the same, without the method's parts."""
-    kept = {name: value for name, value in config.items() if name not in DECODING or name in PLAIN_DECODING}
-    none = {name: OmegaConf.to_container(OmegaConf.load(CONFIG_FOLDER / file)) for name, file in PLAIN_PARTS.items()}
-    return kept | none if config else {}
+    return {name: value for name, value in config.items() if name not in DECODING or name in PLAIN_DECODING}
 
 
 def shared_config(configs: Sequence[Mapping[str, object]]) -> dict[str, object]:

@@ -93,7 +93,7 @@ def test_normals_are_standard_independent_and_keyed_by_position():
 
 
 @pytest.mark.parametrize("measure", [TokenDistance, OutputTV])
-@pytest.mark.parametrize("sizes", [(8, 2.5, 64), (8, 2, 10**9), (0, 2, 64), (8, 2, 0), (8, -1, 64)])
+@pytest.mark.parametrize("sizes", [(8, 2.5, 64), (0, 2, 64), (8, 2, 0), (8, -1, 64)])
 def test_sizes_that_do_not_work_are_one_sentence_before_anything_is_decoded(measure, sizes):
     with pytest.raises(LanternError, match=r"output_tv\.(num_|redraws)"):
         measure(*sizes)

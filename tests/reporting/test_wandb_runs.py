@@ -69,8 +69,8 @@ def test_every_run_has_the_configuration_of_what_it_shows(tracked):
     """Catches runs of plain decoding with the drafter and rule of a method beside them, or with no configuration."""
     folder = tracked["folder"]
     plain, summary = tracked["fake/ar"].config, tracked[f"delta-{folder.name}/summary"].config
-    assert (plain["seed"], plain["drafter"]) == (0, {"_target_": "lantern.drafters.none.NoDrafter"})
-    assert plain["acceptance"] == {"_target_": "lantern.acceptance.exact.Exact"}
+    assert plain["seed"] == 0
+    assert not {"drafter", "acceptance"} & plain.keys()
     assert (summary["seed"], summary["acceptance"]) == (0, {"_target_": "own.Rule"})  # points differ in its δ
     assert "checkpoint" in tracked["fake/lantern/static/k100-d0.03"].config["drafter"]
 

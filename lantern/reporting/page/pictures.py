@@ -60,17 +60,13 @@ def shared_records(points: Sequence[Path], settings: Sequence[str]) -> tuple[dic
 def read_pictures(
     home: Path, found: Mapping[str, Mapping[Key, Mapping]], shared: Sequence[Key], most: int
 ) -> dict[Key, dict[str, Image.Image]]:
-    """The pictures of the first `most` prompts, by setting. A prompt is left out if one of its pictures is broken,
-    outside `home` (the folder that is reported), or of another size than the setting's other pictures."""
+    """The pictures of the first `most` prompts, by setting. A prompt is left out if one of its pictures is broken, or
+    outside `home`, the folder that is reported."""
     read: dict[Key, dict[str, Image.Image]] = {}
     broken: list[Exception] = []
     for key in shared:
         try:
-            pictures = {setting: _picture(records[key]["file"], home) for setting, records in found.items()}
-            first = next(iter(read.values()), pictures)
-            if other := [setting for setting in found if pictures[setting].size != first[setting].size]:
-                raise ValueError(f"{found[other[0]][key]['file']} has another size than the others")
-            read[key] = pictures
+            read[key] = {setting: _picture(records[key]["file"], home) for setting, records in found.items()}
         except Exception as error:  # PIL and its decoders raise many kinds
             broken.append(error)
         if len(read) == most:
