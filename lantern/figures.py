@@ -68,9 +68,6 @@ FIGURES: dict[str, Figure] = {figure.key: figure for figure in (
     _speed("target_nodes", "target nodes", "Tree nodes per image that the target judged.", "low"),
     _speed("baseline_latency_s", "AR s per image",
            "Seconds per image of the plain decoding that this setting was timed against.", kept=True, merged="mean"),
-    _speed("ar_over_floor", "AR over floor",
-           "Time of a step of plain decoding over that of reading its memory at the bandwidth of a copy.",
-           merged="mean"),
     _speed("num_timed", "timed", "Number of images timed one at a time.", kept=True, merged="sum"),
     _speed("retimed", "timed again",
            "Number of images timed more than once, since other processes used the cores or the run was stopped between "

@@ -107,7 +107,6 @@ class Target(Protocol):
     @property
     def passes(self) -> PassRunner: ...
     def configured(self, cfg_scale: float, compiled: bool = False) -> Self: ...  # shares weights and cache memory
-    def step_bytes(self, batch_size: int = 1) -> int: ...  # what an AR step must read
     def image_bytes(self, num_nodes: int) -> int: ...  # what its cache holds
     def allocate(self, batch_size: int, num_nodes: int) -> None: ...  # an empty cache for trees of at most num_nodes
     def release(self) -> None: ...  # frees the cache's memory

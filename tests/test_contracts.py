@@ -51,9 +51,6 @@ class StubTarget:
     def configured(self, cfg_scale: float, compiled: bool = False) -> "StubTarget":
         return StubTarget(cfg_scale)
 
-    def step_bytes(self, batch_size: int = 1) -> int:
-        return 1
-
     def image_bytes(self, num_nodes: int) -> int:
         return 0
 

@@ -38,7 +38,7 @@ STEPS: dict[str, tuple[str, ...]] = {  # settings of `evaluate.py`, by name
 TESTS = ("-m", "pytest", "-q", "-m", "gpu", "tests/test_gpu.py")
 COLUMNS = {  # of the report, by the file of a step's rows
     "benchmark.jsonl": (
-        "nodes", "pass_ms", "over_one", "batch", "is", "speedup", "equal_images", "round_ms", "ar_over_floor", "graphs",
+        "nodes", "pass_ms", "over_one", "batch", "is", "speedup", "equal_images", "round_ms", "graphs",
         "graphs_mib",
     ),
     "results.jsonl": ("drafter", "tree", "acceptance", "lossless", "cuda_graphs", "speedup", "speedup_low"),

@@ -22,8 +22,8 @@ class ImageTokenizer(Protocol):
 
 class CachedTarget:
     """The part of lantern.types.Target that does not depend on the transformer. Subclasses define `codebook`,
-    `embed_weight`, `transformer`, `prefix_len`, `num_tokens`, `_read_example`, `_slot_bytes`, `_slots` and
-    `_weight_bytes`."""
+    `embed_weight`, `transformer`, `prefix_len`, `num_tokens`, `_read_example`, `_slot_bytes` and
+    `_slots`."""
 
     def __init__(self, tokenizer: ImageTokenizer, cfg_scale: float, weights_hash: str, device: torch.device) -> None:
         self.tokenizer, self.weights_hash = tokenizer, weights_hash
@@ -65,10 +65,6 @@ class CachedTarget:
 
     def image_bytes(self, num_nodes: int) -> int:
         return self._slot_bytes * self._slots(num_nodes)
-
-    def step_bytes(self, batch_size: int = 1) -> int:
-        """Bytes that an AR step must read: the weights behind the embeddings, and the caches, half full."""
-        return self._weight_bytes + batch_size * self._slot_bytes * (self.prefix_len + self.num_tokens // 2)
 
     def release(self) -> None:
         self._caches.release()  # and those of drafters

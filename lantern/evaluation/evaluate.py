@@ -96,7 +96,7 @@ class Evaluation:
         values: Row = {"tokens_per_step": speed.tokens_per_step(batched or lines, tokens.shape[1])}
         values |= speed.costs(lines or batched, pipeline.target.codebook.device)
         if lines:
-            values |= speed.speed(pipeline.target, lines, plain.lines("speed", request.timed))
+            values |= speed.speed(lines, plain.lines("speed", request.timed))
         for other in compiled:
             compiled_s = [line["latency_s"] for line in other.lines("speed", request.timed)]
             values |= total_ratio(compiled_s, [line["latency_s"] for line in lines]).keys("speedup_over_compiled")

@@ -1,18 +1,16 @@
 """Speed figures of result rows, computed from the lines of prompts.jsonl, which sides.py measures."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 
 from lantern.evaluation.records import timings_before
 from lantern.evaluation.rows import Row
 from lantern.metrics.intervals import total_ratio
-from lantern.types import Target, per_step
+from lantern.types import per_step
 
 WIDE = 0.1  # an interval of the speed-up is wide above this share of it
 DISTURBED = 0.1  # cores used by other processes, above which a timing is disturbed
-COPIES = {"cuda": 8}  # copies per wait for the device, whose time would distort that of one copy
 PARTS = ("draft_ms", "drafter_forward_ms", "verify_ms", "accept_ms", "head_ms", "overhead")  # of a round
 RATIOS = {"latency_s": "speedup", "end_to_end_s": "end_to_end_speedup"}
 
@@ -44,21 +42,18 @@ def tokens_per_step(lines: Sequence[Row], num_tokens: int) -> float | None:
     return per_step((num_tokens - 1) * len(lines), sum(line["steps"] for line in lines))
 
 
-def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
-    """Latencies from prompt to tokens and end to end (with image decoder); speed-ups over AR on the same prompts, with
-    bounds; and AR's step time over the machine's bandwidth floor."""
+def speed(timed: Sequence[Row], ar: Sequence[Row]) -> Row:
+    """Latencies from prompt to tokens and end to end (with image decoder), and speed-ups over AR on the same prompts,
+    with bounds."""
     values: Row = {}
     for seconds, name in RATIOS.items():
         own, plain = ([line[seconds] for line in lines] for lines in (timed, ar))
         values |= {seconds: sum(own) / len(own), **total_ratio(plain, own).keys(name)}
-    latencies = [line["latency_s"] for line in ar]
-    values["baseline_latency_s"] = sum(latencies) / len(ar)
-    ar_step_ms = step_ms(latencies, [line["rounds"] for line in ar])
+    values["baseline_latency_s"] = sum(line["latency_s"] for line in ar) / len(ar)
     others, sharers = (
         [line[key] for line in (*timed, *ar) if line.get(key) is not None] for key in ("other_cores", "gpu_sharers")
     )
     return values | {
-        "ar_over_floor": over_floor(target, ar_step_ms),
         "num_timed": len(timed),
         "retimed": sum(timings_before(line) > 0 for line in timed),
         "other_cores": sum(others) / len(others) if others else None,
@@ -85,24 +80,3 @@ def speed_warnings(row: Row) -> list[str]:
 
 def _ratio(total: float, count: float) -> float | None:
     return total / count if count else None
-
-
-def step_ms(latencies: Sequence[float], rounds: Sequence[float]) -> float:
-    """Milliseconds of a round, whole loop included, from seconds and rounds by prompt; a prefill counts as a round."""
-    return 1000 * sum(latencies) / sum(count + 1 for count in rounds)
-
-
-def over_floor(target: Target, ms: float, batch_size: int = 1) -> float:
-    """A round's time divided by the time to read, at copy_bandwidth, the bytes that an AR step must read."""
-    return ms * copy_bandwidth(target.codebook.device) / (1000 * target.step_bytes(batch_size))
-
-
-@lru_cache
-def copy_bandwidth(device: torch.device, num_bytes: int = 1 << 28, repeats: int = 5) -> float:
-    """Bytes a second, read plus written, of the fastest of a few large copies."""
-    from torch.utils.benchmark import Timer  # which waits for the device
-
-    source, count = torch.ones(num_bytes, dtype=torch.uint8, device=device), COPIES.get(device.type, 1)
-    copies = {"source": source, "sink": torch.empty_like(source)}
-    timer = Timer("sink.copy_(source)", globals=copies, num_threads=torch.get_num_threads())
-    return 2 * num_bytes / min(timer.timeit(count).mean for _ in range(repeats))

@@ -1,5 +1,5 @@
 """Benchmark of the engine on this machine: the cost of a pass over N nodes, and the throughput of plain decoding and a
-set of trees at several batch sizes, beside the time of reading the weights and the cache alone."""
+set of trees at several batch sizes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from lantern.engine.graphs import PassGraphs
 from lantern.evaluation.records import image_costs
 from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.sides import call_in_turn
-from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms, tokens_per_step
+from lantern.evaluation.speed import costs, tokens_per_step
 from lantern.pipeline import PipelineFactory
 from lantern.tuning.auto import AutoTree, resolve_tree
 from lantern.types import DraftTree, Generation, Target, TreePolicy, Verdict
@@ -63,16 +63,12 @@ class Benchmark:
         decoded = dict(zip(timed, call_in_turn(decoders, calls), strict=True))
         held = target.passes if isinstance(target.passes, PassGraphs) else None
         plain, made = decoded["none"], {name: decoded.get(name, decoded["none"]) for name in trees}
-        over_read = over_floor(
-            target, step_ms([g.latency_s for g in plain], [len(g.rounds) for g in plain]), batch_size
-        )
         return [
             {"batch": batch_size, "tree": name, "is": pipeline(trees[name]).describe()["tree"]}
-            | throughput_row(target, own, batch_size)
+            | throughput_row(own, target.num_tokens)
             | {
                 "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in own),
                 "equal_images": equal_images(own, plain),
-                "ar_over_floor": over_read,
                 "graphs": held and held.count,  # with the memory of their inputs and outputs
                 "graphs_mib": held and held.nbytes / 2**20,
             }
@@ -121,15 +117,12 @@ def chain_of(target: Target, size: int) -> DraftTree:
     return DraftTree(tokens, torch.arange(-1, size - 1, device=tokens.device)[None])
 
 
-def throughput_row(target: Target, made: list[Generation], batch_size: int) -> Row:
-    """Throughput, the parts of a round on the host, and the whole round over the time of reading what an AR step must
-    read."""
+def throughput_row(made: list[Generation], num_tokens: int) -> Row:
+    """Throughput, and a round with its parts on the host."""
     seconds, rounds = sum(g.latency_s for g in made), sum(len(g.rounds) for g in made)
     spent = [line for g in made for line in image_costs(g)]
     return costs(spent, torch.device("cpu")) | {
         "images_per_s": sum(len(g.tokens) for g in made) / seconds,
-        "tokens_per_step": tokens_per_step(spent, target.num_tokens),
+        "tokens_per_step": tokens_per_step(spent, num_tokens),
         "round_ms": 1e3 * seconds / rounds,  # with prefills, refills and the host between the parts
-        "round_over_floor": over_floor(target, 1e3 * seconds / rounds, batch_size),
-        "copy_gb_per_s": copy_bandwidth(target.codebook.device) / 1e9,
     }

@@ -50,9 +50,6 @@ class TableTarget:
     def child(self, paths: Tensor, tokens: Tensor) -> Tensor:
         return self.vocab_size * paths + tokens + 1
 
-    def step_bytes(self, batch_size: int = 1) -> int:
-        return 1 << 20
-
     def image_bytes(self, num_nodes: int) -> int:
         return 0
 

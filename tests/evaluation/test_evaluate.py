@@ -67,7 +67,6 @@ def test_speed_up_is_the_ratio_of_latencies_and_tokens_per_step_leave_the_prefil
     baseline, method = small(tmp_path).run(FakePipeline(latency_s=0.5))
     assert method.row["speedup"] == method.row["speedup_low"] == method.row["speedup_high"] == pytest.approx(2)
     assert baseline.row["speedup"] == baseline.row["tokens_per_step"] == 1
-    assert baseline.row["ar_over_floor"] == method.row["ar_over_floor"] > 0
     assert (method.row["latency_s"], method.row["baseline_latency_s"]) == (0.5, 1.0)
     assert method.row["tokens_per_step"] == pytest.approx((NUM_TOKENS - 1) / 8)  # 15 tokens in 8 steps
     assert method.row["target_forwards"] == method.row["drafter_forwards"] == 8

@@ -17,7 +17,7 @@ from lantern.reporting.page.pictures import shared_records
 from lantern.runtime import memory
 
 # retimed: an image whose turn a kill cuts short is timed again
-TIMES = ("retimed", "latency_s", "end_to_end_s", "other_cores", "ar_over_floor", "revision", "warnings")
+TIMES = ("retimed", "latency_s", "end_to_end_s", "other_cores", "revision", "warnings")
 TIMES += ("end_to_end_speedup", "end_to_end_speedup_low", "end_to_end_speedup_high")
 
 

@@ -1,13 +1,9 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
-from support.toy import tiny_target
 
-from lantern.evaluation import speed
 from lantern.evaluation.records import image_costs
-from lantern.evaluation.speed import costs, over_floor, speed_warnings, tokens_per_step
+from lantern.evaluation.speed import costs, speed_warnings, tokens_per_step
 from lantern.metrics.intervals import total_ratio
 from lantern.reporting.table import format_table
 from lantern.types import Generation, Round
@@ -87,16 +83,3 @@ def test_a_row_warns_above_a_tenth_of_a_core_and_of_a_tenth_of_the_speed_up(core
     """Catches limits that were moved, unseen, to where disturbed and uncertain speed-ups pass without a word."""
     row = {"speedup": 2.0, "speedup_low": 2 - width / 2, "speedup_high": 2 + width / 2, "num_timed": 8}
     assert len(speed_warnings(row | {"other_cores": cores})) == count
-
-
-def test_an_ar_step_is_compared_with_reading_its_memory_at_the_bandwidth_of_a_copy(monkeypatch):
-    """Catches milliseconds taken for seconds, and guidance rows whose cache is read for nothing."""
-    monkeypatch.setattr(speed, "copy_bandwidth", lambda device: 1e9)
-    target = SimpleNamespace(codebook=torch.zeros(1), step_bytes=lambda batch_size: 1_000_000 + 1_000_000 * batch_size)
-    assert over_floor(target, 8.0) == pytest.approx(4)
-    assert over_floor(target, 8.0, 3) == pytest.approx(2)
-    alone, guided = tiny_target(1.0), tiny_target(2.0)
-    slot = alone.image_bytes(2) - alone.image_bytes(1)
-    cache = slot * (guided.prefix_len + guided.num_tokens // 2)
-    assert guided.step_bytes() - alone.step_bytes() == cache
-    assert guided.step_bytes(5) - guided.step_bytes() == 4 * 2 * cache

@@ -26,9 +26,6 @@ class FakeTarget:
     grid = (4, 4)
     embed_weight = torch.zeros(8, 4)
 
-    def step_bytes(self, batch_size: int = 1) -> int:
-        return 1 << 20
-
     def allocate(self, batch_size: int, num_nodes: int) -> None:
         """There is no cache."""
 

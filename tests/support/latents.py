@@ -48,9 +48,6 @@ class LinearTarget:
         target.cfg_scale, target.guidance = cfg_scale, 1 if cfg_scale == 1 else 2
         return target
 
-    def step_bytes(self, batch_size: int = 1) -> int:
-        return 1
-
     def image_bytes(self, num_nodes: int) -> int:
         return 0
 

@@ -17,7 +17,7 @@ from lantern.identity import digest
 from lantern.models.checkpoints import weights_file, weights_hash
 
 TIMED = re.compile(  # keys of rows that differ from run to run
-    r".*_(ms|s)|(end_to_end_)?speedup.*|overhead|other_cores|ar_over_floor|retimed|warnings|revision|threads"
+    r".*_(ms|s)|(end_to_end_)?speedup.*|overhead|other_cores|retimed|warnings|revision|threads"
 )
 TASK = "drafter"
 Work = Mapping[str, frozenset[str]]  # the versions of each finished piece

@@ -120,11 +120,6 @@ class HuggingFaceTarget(CachedTarget):
         return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
     @property
-    def _weight_bytes(self) -> int:
-        parts = self.transformer.layers, self.transformer.norm
-        return sum(p.nbytes for part in parts for p in part.parameters()) + self.vocabulary.head.nbytes
-
-    @property
     def _slot_bytes(self) -> int:  # of one image
         config, item = self.transformer.config, self.vocabulary.head.element_size()
         return 2 * config.num_hidden_layers * self.guidance * config.num_key_value_heads * self._head_dim * item

@@ -60,11 +60,6 @@ class LlamaGenTarget(CachedTarget):
         return self.transformer.tok_embeddings.weight
 
     @property
-    def _weight_bytes(self) -> int:
-        body = self.transformer
-        return sum(p.nbytes for part in (body.layers, body.norm, body.output) for p in part.parameters())
-
-    @property
     def _slot_bytes(self) -> int:  # of one image
         model = self.transformer
         return 2 * len(model.layers) * self.guidance * model.dim * cache_dtype(model.norm.weight).itemsize
