@@ -36,7 +36,8 @@ Command = Callable[[], object]
 at_end: list[Callable[[], None]] = []  # called when the command ends, whether or not it has failed
 UNLOADABLE = re.compile(r"Error loading '([^']+)'")  # Hydra's ImportError for a name in a yaml
 BUILT = re.compile(r"full_key: (\S+)")  # in Hydra's error for what a constructor raises
-EXTRAS = {"hydra/sweeper/optuna": "optuna", "hydra/launcher/submitit_slurm": "slurm"}  # that bring these options
+EXTRAS = {"hydra/sweeper/optuna": "optuna"}  # by the options that they bring
+EXTRAS |= dict.fromkeys(("hydra/launcher/submitit_local", "hydra/launcher/submitit_slurm"), "slurm")
 NAMELESS = "Config group override must be"  # Hydra's error for a config group that is set to no name
 NO_OPTION = "a config group that is set to null, true or a number names no option; give one that --help lists"
 
