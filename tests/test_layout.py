@@ -65,7 +65,7 @@ SAME_NAME = {
 
 
 BUDGETS = {  # the most; last changed on 2026-11-29. Who raises one says in the CHANGELOG what entered and what left
-    "lines of lantern/": 26_260,
+    "lines of lantern/": 24_000,
     "lines of tests/": 25_150,
     "words of the manual, docs/*.md": 10_000,
 }
