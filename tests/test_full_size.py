@@ -40,4 +40,4 @@ def test_a_dry_run_needs_config_json_alone(tmp_path, monkeypatch, capsys):
     run_script(monkeypatch, "evaluate.py", *given, "dry_run=true", f"hydra.run.dir={tmp_path}/run")
     told = capsys.readouterr().out
     assert re.search(r"weights +12\.\d\d GiB", told)
-    assert re.search(r"keys and values, B = 32 +82\.\d\d GiB", told)
+    assert re.search(r"keys and values, B = 32 +83\.\d\d GiB", told)
