@@ -53,13 +53,7 @@ def export(cfg: DictConfig) -> None:
         )
     if not cfg.to:  # which Path takes for the working folder
         raise LanternError(f"to={cfg.to} names no folder; give the one to write to")
-    from lantern.drafters.export import model_card, push, write_drafter
+    from lantern.drafters.export import write_drafter
 
-    target = built(cfg.model)
-    weights = write_drafter(cfg.drafter.checkpoint, target, cfg.to)
+    weights = write_drafter(cfg.drafter.checkpoint, built(cfg.model), cfg.to)
     print(f"drafter written to {weights} and the config.json beside it")
-    if cfg.push is not None:
-        told = [text for text in run.overrides.task if text.startswith("model.")]
-        of_target = run.runtime.choices.model, told, target.weights_hash, cfg.model.get("checkpoint")
-        card = model_card(cfg.push, cfg.drafter.checkpoint, *of_target)
-        print(push(weights.parent, cfg.push, card))

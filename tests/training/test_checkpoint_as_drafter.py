@@ -1,6 +1,5 @@
 """A checkpoint of a training as a drafter: to decode with, to export and to train further, without its run's folder."""
 
-import json
 import pickle
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from safetensors.torch import load_file
 from support.recipes import shipped
 from support.tiny_tasks import drafter_task, fit_saving, target_task
 
-from lantern.drafters.export import model_card, write_drafter
+from lantern.drafters.export import write_drafter
 from lantern.drafters.loading import load_eagle, load_parallel
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_weights
@@ -82,20 +81,3 @@ def test_a_checkpoint_of_another_task_or_program_is_refused_by_its_name(target, 
     other.write_bytes(pickle.dumps({})[:-2])
     with pytest.raises(CheckpointError, match=r"other\.ckpt"):
         load_eagle(other, target, chain(3), Sampling())
-
-
-def test_a_card_states_the_step_of_its_weights_and_whether_a_length_counts_the_targets_token(tmp_path):
-    """Of a checkpoint and of what its run exported. Catches figures of the last validation beside the best weights."""
-    figures = {"val/alpha_1": 0.5, "val/sim_accept_len": 2.0}
-    (tmp_path / "checkpoints").mkdir()
-    best, torn = (tmp_path / "checkpoints" / name for name in ("best.ckpt", "latest.ckpt"))
-    torch.save({"global_step": 4, "validated": {"step": 4, "figures": figures}}, best)
-    torch.save({"global_step": 5, "validated": {"step": 4, "figures": figures}}, torn)
-    (tmp_path / "exported.json").write_text(json.dumps({"weights": "drafter", "step": 4, "figures": figures}))
-    for source in (best, tmp_path / "drafter"):
-        told = model_card("me/d", str(source), "llamagen", [], "abc123")
-        assert "These weights are of step 4." in told
-        assert "| alpha_1 | 0.5 |" in told
-        assert "| sim_accept_len, the target's own token counted | 3 |" in told
-    for source in (torn, tmp_path / "drafter-1"):
-        assert "alpha_1" not in model_card("me/d", str(source), "llamagen", [], "abc123")
