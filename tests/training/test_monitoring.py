@@ -2,6 +2,7 @@
 not finite, and its W&B record, read back from the offline file."""
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -62,17 +63,21 @@ def test_a_terminal_shows_step_loss_and_time_left(tmp_path, capsys):
     assert "it/s" not in capsys.readouterr().err
 
 
-def test_a_validation_shows_itself_and_is_part_of_the_time_left():
-    """Catches silence in a validation, also in the batch of it before the first step, and "0:00 left" in the last."""
+def test_a_validation_shows_itself_and_those_to_come_are_part_of_the_time_left():
+    """Catches silence in a validation, also in the batch of it before the first step, which tells how long they take,
+    and "0:00 left" before one or in it."""
     now, stream = [0.0], Terminal()
     trainer = SimpleNamespace(
         is_global_zero=True, global_step=0, max_steps=10, max_epochs=-1, callbacks=[], sanity_checking=True,
-        num_val_batches=[4], num_sanity_val_batches=[1],
+        num_val_batches=[4], num_sanity_val_batches=[1], val_check_batch=5,
     )  # fmt: skip
     bar = TrainingBar(stream, lambda: now[0])
     bar.on_sanity_check_start(trainer, None)
+    bar.on_validation_start(trainer, None)
     now[0] += 1
     bar.on_validation_batch_start(trainer, None, None, 0)
+    now[0] += 9
+    bar.on_validation_end(trainer, None)
     assert "training: validation after step 0, batch 1 of 1" in stream.getvalue()
     bar.on_sanity_check_end(trainer, None)
     trainer.sanity_checking = False
@@ -80,18 +85,21 @@ def test_a_validation_shows_itself_and_is_part_of_the_time_left():
     for _ in range(5):
         now[0], trainer.global_step = now[0] + 2, trainer.global_step + 1
         bar.on_train_batch_end(trainer, None, {"loss": 1.0}, None, 0)
-    assert "step 3, loss 1, 0:14 left" in stream.getvalue()  # seven steps of two seconds
+    assert "step 3, loss 1, 1:34 left" in stream.getvalue()  # seven steps of two seconds, two validations of forty
+    bar.on_validation_start(trainer, None)
     for index in range(4):
         bar.on_validation_batch_start(trainer, None, None, index)
         now[0] += 10
-    assert " 50 % |##########          | training: validation after step 5, batch 3 of 4, 0:35" in stream.getvalue()
+    bar.on_validation_end(trainer, None)
+    # of this validation, five steps, and another validation
+    assert " 50 % |##########          | training: validation after step 5, batch 3 of 4, 1:10" in stream.getvalue()
     now[0], trainer.global_step = now[0] + 2, 6
     bar.on_train_batch_end(trainer, None, {"loss": 1.0}, None, 0)
-    assert "step 6, loss 1, 0:40 left" in stream.getvalue()  # fifty seconds for the five steps behind the first
+    assert "step 6, loss 1, 0:48 left" in stream.getvalue()
     now[0], trainer.global_step = now[0] + 1, 10
+    bar.on_validation_start(trainer, None)
     bar.on_validation_batch_start(trainer, None, None, 0)
-    assert "training: validation after step 10, batch 1 of 4" in stream.getvalue()
-    assert "0:00 left" not in stream.getvalue()
+    assert " 99 % |###################8| training: validation after step 10, batch 1 of 4, 0:40" in stream.getvalue()
     bar.on_train_end(trainer, None)
 
 
@@ -106,7 +114,7 @@ def test_a_sweep_of_trainings_counts_its_points(monkeypatch):
     points.on_multirun_start(cfg)
     trainer = SimpleNamespace(
         is_global_zero=True, global_step=0, max_steps=10, max_epochs=-1, callbacks=[], sanity_checking=False,
-        num_val_batches=[],
+        num_val_batches=[], val_check_batch=inf,
     )  # fmt: skip
     for number in range(3):
         points.on_job_start()

@@ -39,13 +39,28 @@ def progress_of(trainer: pl.Trainer) -> float:
 
 def share_of(trainer: pl.Trainer) -> float:
     """The used share of the run's budget in this process, in [0, 1]; 0 without a limit."""
-    is_counted = trainer.max_epochs is not None and trainer.max_epochs > 0
-    by_epochs = trainer.max_epochs * trainer.num_training_batches if is_counted else 0
-    shares = [0.0, *(trainer.global_step / most for most in (trainer.max_steps, by_epochs) if most > 0)]
+    shares = [0.0, *(trainer.global_step / most for most in _most_steps(trainer))]
     for timer in _timers(trainer):
         if (left := timer.time_remaining()) is not None:
             shares.append(1 - left / (left + timer.time_elapsed()))
     return min(1.0, max(shares))
+
+
+def steps_left(trainer: pl.Trainer, step_s: float, validation_s: float) -> float | None:
+    """Steps until the first limit; None without one. step_s, validation_s: seconds of a step, and of validations, by
+    step."""
+    left: list[float] = [most - trainer.global_step for most in _most_steps(trainer)]
+    for timer in _timers(trainer):
+        if (seconds := timer.time_remaining()) is not None:
+            left.append(max(0.0, seconds) / (step_s + (0.0 if isinstance(timer, StepBudget) else validation_s)))
+    return min(left, default=None)
+
+
+def _most_steps(trainer: pl.Trainer) -> list[int]:
+    """By the limits that count steps or epochs."""
+    is_counted = trainer.max_epochs is not None and trainer.max_epochs > 0
+    by_epochs = trainer.max_epochs * trainer.num_training_batches if is_counted else 0
+    return [most for most in (trainer.max_steps, by_epochs) if most > 0]
 
 
 def _timers(trainer: pl.Trainer) -> list[Timer]:

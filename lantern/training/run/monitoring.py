@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
+from math import ceil, inf, isfinite
 from pathlib import Path
 from time import monotonic
 from typing import Any, TextIO
@@ -31,20 +31,21 @@ from lantern.reporting.wandb_runs import (
     weights_artifact,
 )
 from lantern.runtime.progress_line import ProgressLine
-from lantern.training.run.budget import share_of
+from lantern.training.run.budget import share_of, steps_left
 
 LOSS_EVERY = 10  # steps between checks of the loss; each check waits for the device
 
 
 class TrainingBar(ProgressBar):
-    """Replaces Lightning's bars, which count epochs and know no time limit. The time left is foreseen from the share of
-    the budget that steps and validations in this process have used."""
+    """Replaces Lightning's bars, which count epochs and know neither a time limit nor the validations to come. The time
+    left is that of the steps and validations to come, by their times in this process."""
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = monotonic) -> None:
         super().__init__()
         self._stream, self._clock = stream, clock
         self._line: ProgressLine | None = None  # of the first process, from the start of training to its end
-        self._first: tuple[float, float] | None = None  # time and share behind the first step, which is slower
+        self._first: tuple[float, int] | None = None  # time and step behind the first step, which is slower
+        self._validating = self._validated_s = self._validation_s = 0.0  # since when; of all; of the last one
         self._points = Points.here
 
     def disable(self) -> None:
@@ -54,7 +55,7 @@ class TrainingBar(ProgressBar):
         if trainer.is_global_zero:
             title = self._points.begin() if self._points else "training"
             self._line = ProgressLine(title, self._stream, self._clock)
-            self._show(self._line, trainer, f"step {trainer.global_step}")
+            self._show(self._line, trainer, f"step {trainer.global_step}", None)
 
     on_sanity_check_start = on_train_start  # whose tables are made behind it
 
@@ -63,33 +64,62 @@ class TrainingBar(ProgressBar):
     ) -> None:
         if self._line is None:
             return
-        self._first = self._first or (self._clock(), share_of(trainer))
-        if self._line.is_due:
-            loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-            words = f"step {trainer.global_step}" + ("" if loss is None else f", loss {float(loss):.4g}")
-            self._show(self._line, trainer, words)
+        self._first = self._first or (self._clock(), trainer.global_step)
+        if not self._line.is_due:
+            return
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        words = f"step {trainer.global_step}" + ("" if loss is None else f", loss {float(loss):.4g}")
+        self._show(self._line, trainer, words, self._left_s(trainer, self._clock()))
+
+    def _show(self, line: ProgressLine, trainer: pl.Trainer, words: str, left_s: float | None) -> None:
+        share = min(share_of(trainer), 0.99 if left_s else 1.0)  # a validation may follow all steps
+        share, left_s = self._points.of_all(share, left_s) if self._points else (share, left_s)
+        line.show(share, words, left_s)
+
+    def _left_s(self, trainer: pl.Trainer, now: float) -> float | None:
+        """Seconds of the steps and validations to come or due; None without a limit, or before a second step."""
+        since, first = self._first or (0.0, 0)
+        if trainer.global_step <= first:
+            return None
+        step_s = (now - since - self._validated_s) / (trainer.global_step - first)
+        every = float(trainer.val_check_batch or inf)
+        if (steps := steps_left(trainer, step_s, self._validation_s / every)) is None:
+            return None
+        count = ceil((trainer.global_step + steps) / every) - (trainer.global_step - 1) // every  # the last at the end
+        return steps * step_s + count * self._validation_s - (self._clock() - now)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._validating = self._clock()
 
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch, index: int, *_: int
     ) -> None:
         if self._line is not None:
-            count = sum(trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches)
-            words = f"validation after step {trainer.global_step}, batch {index + 1} of {count}"
-            self._show(self._line, trainer, words)
+            self._foresee(trainer, index)
+            words = f"validation after step {trainer.global_step}, batch {index + 1} of {_batches(trainer)}"
+            left_s = self._left_s(trainer, self._validating) if self._validation_s else None
+            self._show(self._line, trainer, words, left_s)
 
-    def _show(self, line: ProgressLine, trainer: pl.Trainer, words: str) -> None:
-        share, left_s = share_of(trainer), None
-        since, first = self._first or (0.0, share)
-        if first < share < 1:  # the validation behind the last step is not foreseen
-            left_s = (self._clock() - since) * (1 - share) / (share - first)
-        share, left_s = self._points.of_all(share, left_s) if self._points else (share, left_s)
-        line.show(share, words, left_s)
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._foresee(trainer, _batches(trainer))
+        if not trainer.sanity_checking:
+            self._validated_s += self._validation_s
+
+    def _foresee(self, trainer: pl.Trainer, done: int) -> None:
+        """All batches of a validation take the time of those that are done."""
+        if done:
+            self._validation_s = (self._clock() - self._validating) / done * sum(trainer.num_val_batches)
 
     def on_train_end(self, *_: object) -> None:
         if self._line is not None:
             self._line.close()
 
     on_sanity_check_end = on_exception = on_train_end
+
+
+def _batches(trainer: pl.Trainer) -> int:
+    """Of the validation that runs."""
+    return sum(trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches)
 
 
 class FiniteLoss(pl.Callback):
