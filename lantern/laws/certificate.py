@@ -17,6 +17,7 @@ from lantern.certificates import (
     Record,
     class_name,
     foreign_parts,
+    is_ours,
     labels_of,
     record_of,
     settings_of,
@@ -29,7 +30,7 @@ from lantern.errors import LanternError
 from lantern.identity import code_hash, digest
 from lantern.laws.enumeration import NoLawError, OtherNoiseError, law_of_images
 from lantern.laws.passes import pass_deviation
-from lantern.laws.results import Certificate, Result, print_refused, print_results, print_verdict
+from lantern.laws.results import NO_PROOF, Certificate, Result, print_refused, print_results, print_verdict
 from lantern.laws.tables import LongTarget, TableTarget, many_images, p_value, sequence_law
 from lantern.laws.trials import APART, LONG_SIZES, LONG_TREES, SAMPLINGS, SIZES, TREES, setups
 from lantern.runtime.files import read_object, replace_text
@@ -118,7 +119,8 @@ def _check_target(target: Target, prompt: str) -> Certificate:
     states.append(settings_of(target))
     target.release()
     result = Result(deviation, prompt, 1, [way])
-    return _certify({"target": target}, {"target": states}, [asdict(result) | {"depth": 3, "width": 2}])
+    foreign = {} if is_ours(target) else {"target": target}
+    return _certify(foreign, {"target": states}, [asdict(result) | {"depth": 3, "width": 2}])
 
 
 def _certify(foreign: Mapping[str, Any], states: Mapping[str, list[Record]], results: list[Record]) -> Certificate:
@@ -162,7 +164,7 @@ def _deviation(setup: DecodingSetup, counts: bool) -> tuple[float, str]:
     if is_long:
         unseen = f"a share off by under {SURE / 2 / COUNTED**0.5:.1g} could be unseen"
         return deviation, f"counted in {COUNTED} images of {target.vocab_size} codes ({unseen})"
-    return distance, f"counted in {COUNTED} images, no proof"
+    return distance, f"counted in {COUNTED} images{NO_PROOF if deviation == 0 else ''}"
 
 
 def _counted(setup: DecodingSetup) -> tuple[float, float]:

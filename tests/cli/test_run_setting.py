@@ -145,7 +145,7 @@ def weights(tmp_path_factory):
     "prompts=[sphinx] quality.num_images=0", "sampling.temperature=nan",
     "sampling.cfg_scale=inf", "acceptance=lantern acceptance.delta=inf", "acceptance=lantern_pp acceptance.lam=0.5",
     "acceptance=lantern_pp acceptance.k=null",
-    "tree=ddd tree.tau=nan", "tree=auto shards=2", "drafter.checkpoint=3",
+    "tree=ddd tree.tau=nan", "tree=auto shards=2", "drafter=jacobi drafter.start=null", "drafter.checkpoint=3",
     "budget.within.frechet=nan", "budget.min_images=many", "prompts=['${x}']", "device=null", "tracking.mode=foo",
     "sampling.top_k=2.5",
 ])  # fmt: skip

@@ -11,10 +11,12 @@ from omegaconf import DictConfig
 from support.configs import composed
 from support.families import FAMILIES, LENGTH, Loaded, config
 from support.pickled_code import Code
+from transformers import GemmaConfig, GemmaModel
 
 import lantern
 from lantern.errors import CheckpointError, LanternError
-from lantern.models.hf.target import HuggingFaceTarget
+from lantern.models.hf.prompt_format import PromptIds, fixed
+from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 
 
 @pytest.mark.parametrize("family", [FAMILIES["anole"], FAMILIES["janus_pro"]], ids=str)
@@ -160,3 +162,12 @@ def test_damaged_folders_are_one_clear_error_each(loaded, tmp_path, capfd):
     with pytest.raises(CheckpointError, match="never executed"):
         instantiate_model(cfg)
     assert "executed" not in capfd.readouterr().out
+
+
+def test_raw_rows_of_an_embedding_that_scales_are_refused():
+    """Catches codes that are read without the factor by which Gemma multiplies what it looks up."""
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 8}
+    body = GemmaModel(GemmaConfig(vocab_size=9, num_key_value_heads=1, **sizes))
+    vocabulary = ImageVocabulary(body.embed_tokens.weight[:4], torch.zeros(4, 8))
+    with pytest.raises(LanternError, match="scales"):
+        HuggingFaceTarget(body, vocabulary, PromptIds(None, 4, [], [], fixed([0])), None, (2, 2), 1.0)

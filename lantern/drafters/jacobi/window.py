@@ -84,6 +84,8 @@ class Window:
     def __init__(self, length: int, target: Target, start: Start, redraw: Redraw, sampling: Sampling) -> None:
         check_whole("drafter", 1, length=length)
         check_nodes(length, f"drafter.length={length}")
+        if start is None:
+            raise LanternError("drafter.start=null is no way to start; leave it out for the default")
         self.length, self._target, self._start, self._redraw = length, target, start, redraw
         self._sampling = sampling
 

@@ -137,5 +137,8 @@ def _keep(inputs: dict[int, Tensor], index: int, layer: nn.Module, given: tuple[
 def weight_of(part: nn.Linear | nn.Embedding) -> Tensor:
     """Of a head or an embedding, if it is all that the part computes with."""
     if type(part) not in (nn.Linear, nn.Embedding):
-        raise LanternError(f"codes are read or predicted by {type(part)}; merge adapters, and quantise layers alone")
+        raise LanternError(
+            f"codes are read or predicted by {type(part)}, which may do more than its weight: merge adapters, quantise "
+            "layers alone; for a body that scales its embeddings write a Target"
+        )
     return part.weight
