@@ -12,13 +12,13 @@ import torch
 from support import families
 from support.families import CODES, FAMILIES
 from support.generate_calls import IDS, Evens, make, own_call, rows_of
-from support.larger_families import grown
 from transformers import GenerationConfig, MaxTimeCriteria, StoppingCriteriaList
 
 import lantern
 from lantern import acceleration
 from lantern.errors import LanternError
 from lantern.models.hf.called_target import CalledTarget
+from tools.accelerated import grown
 
 NAMES = ("janus_pro", "emu3", "anole", "lumina_mgpt", "glm_image", "simplear", "liquid")
 SAMPLED = {"do_sample": True, "top_k": 0}

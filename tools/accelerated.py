@@ -21,6 +21,36 @@ FAMILIES = ("janus_pro", "emu3", "anole", "glm_image")
 JANUS_7B = {"layers": 30, "width": 4096, "codes": 16384, "image": 576, "prompt": 64}
 WINDOW = 15  # of conf/drafter/jacobi.yaml
 MIB = 2**20
+SIZES = {  # of a tiny body, and what it becomes
+    ("hidden_size", 32): 768, ("intermediate_size", 48): 2048, ("num_hidden_layers", 2): 12,
+    ("num_attention_heads", 4): 12, ("num_key_value_heads", 2): 12, ("projection_dim", 32): 768,
+    ("image_token_embed_dim", 32): 768,
+    ("image_size", 8): 16, ("num_image_tokens", 16): 64,
+}  # fmt: skip
+
+
+def grown(config: dict, within: str = "") -> dict:
+    made = {}
+    for key, value in config.items():
+        is_of_vision = within == "vision_config" and key not in ("projection_dim", "image_size", "num_image_tokens")
+        made[key] = grown(value, key) if isinstance(value, dict) else value
+        if not isinstance(value, dict | list) and not is_of_vision:
+            made[key] = SIZES.get((key, value), value)
+        if key == "mrope_section":
+            made[key] = [4, 6, 6]
+    return made
+
+
+def write_larger(side: int) -> None:
+    """Makes the tiny sizes of all families those of 12 layers of width 768, and their images side x side codes."""
+    from support import families
+
+    SIZES.update({("image_size", 8): 2 * side, ("num_image_tokens", 16): side * side})
+    for geometry in (families.JANUS, families.EMU3, families.CHAMELEON, families.GLM_IMAGE, families.SIMPLEAR):
+        sizes = grown(geometry)
+        geometry.clear()
+        geometry.update(sizes)
+    families.SIDE = side
 
 
 def prepared(name: str, batch: int, side: int, dtype: str):
@@ -28,9 +58,9 @@ def prepared(name: str, batch: int, side: int, dtype: str):
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
     import support.as_a_command  # noqa: F401
     import torch
-    from support import families, generate_calls, larger_families
+    from support import families, generate_calls
 
-    larger_families.write_larger(side)
+    write_larger(side)
     generate_calls.SIDE = families.SIDE
     with TemporaryDirectory() as folder:
         model = generate_calls.make(name, Path(folder)).to(getattr(torch, dtype))

@@ -63,7 +63,7 @@ def test_a_tokenizer_whose_codes_begin_later_can_be_tried_for_one_step(run):
 
 @pytest.mark.parametrize("logger", sorted(path.stem for path in (CONF / "logger").glob("*.yaml")))
 def test_every_logger_stands_beside_metrics_csv(logger):
-    """Catches a choice that loses the file which optimized_metric and model cards are read from."""
+    """Catches a choice that loses the file which optimized_metric is read from."""
     assert set(composed("train", f"logger={logger}").logger) == {"csv", logger}
 
 

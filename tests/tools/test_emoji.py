@@ -10,14 +10,6 @@ from lantern.runtime.home import CONFIG_FOLDER
 from tools import emoji
 
 
-@pytest.mark.parametrize(("name", "tone"), [
-    ("man-fairy-dark", True), ("man-fairy-medium-light", True), ("hand-light-skin-tone", True), ("mermaid-tone3", True),
-    ("man-fairy", False), ("traffic-light", False), ("flashlight", False),
-])  # fmt: skip
-def test_tones_of_skin_are_left_out(name, tone):
-    assert emoji.is_tone(name, {"man-fairy", "hand", "mermaid", "traffic-light", "flashlight"}) == tone
-
-
 def test_a_picture_held_out_has_its_name_and_its_studio_in_training():
     studios = list(emoji.STUDIOS)
     places = {(name, studio): emoji.split_of(name, studio, studios[:count])
@@ -42,26 +34,12 @@ def test_pictures_have_names_as_captions(tmp_path, monkeypatch, capsys):
     assert {line["caption"] for line in lines} == {f"{studio} red apple" for studio in emoji.STUDIOS}
     assert all((pictures / line["file_name"]).read_text() == "red-apple" for line in lines)
     assert "6 pictures" in capsys.readouterr().out
-    emoji.main()  # nothing is drawn again
-    assert capsys.readouterr().out == ""
 
 
 def test_every_part_is_a_training_of_train_py(tmp_path):
     for name, settings in emoji.parts(tmp_path / "my pictures").items():
         composed(CONFIG_FOLDER, "train", settings)
         assert any(given.startswith("task=") for given in settings), name
-
-
-def test_targets_of_all_sizes_stand_behind_one_tokenizer(tmp_path, monkeypatch):
-    (tmp_path / "weights" / "tokenizer").mkdir(parents=True)
-    trained = {}
-    monkeypatch.setattr(emoji, "run", lambda place, schedule: trained.update({place.name: schedule}))
-    emoji.train_sizes(tmp_path)
-    assert all((tmp_path / "sizes" / size / "weights" / "tokenizer").is_dir() for size in emoji.SIZES)
-    built = {size: composed(CONFIG_FOLDER, "train", schedule["target"]) for size, schedule in trained.items()}
-    found = {size: (cfg.task.architecture.dim, cfg.task.architecture.num_layers) for size, cfg in built.items()}
-    assert found == emoji.SIZES
-    assert len({cfg.trainer.max_steps for cfg in built.values()}) == 1
 
 
 def test_a_package_of_other_content_is_refused(tmp_path, monkeypatch):

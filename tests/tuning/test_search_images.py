@@ -3,16 +3,10 @@
 from pathlib import Path
 
 import pytest
-import torch
 from support.paths import ROOT
 from support.simulated_machine import Decoder, Machine
-from support.toy import CODES, DIM, tiny_eagle, tiny_target
 
 from lantern.data.prompts import Batch, load_prompts, search_prompts, split_prompts
-from lantern.drafters.loading import load_eagle
-from lantern.models.checkpoints import save_weights
-from lantern.sampling import Sampling
-from lantern.trees.static import chain
 from lantern.tuning.auto import AutoTree
 
 FOLDER = ROOT / "data" / "prompts"
@@ -53,16 +47,3 @@ def test_the_search_decodes_with_seeds_of_its_own(batch_size):
     timed = {image for seed in range(50) for image in Batch.cycle(["a"], 8, seed).seeds}
     assert seen
     assert not seen & timed
-
-
-def test_a_drafters_weights_are_read_once_until_they_change(tmp_path):
-    """Catches a copy of the weights for every candidate."""
-    target = tiny_target(dtype=torch.float32)
-    state = tiny_eagle(target, chain(1), Sampling()).network.state_dict()
-    config = {"dim": DIM, "num_heads": 2, "hidden_dim": state["feed_forward.w1.weight"].shape[0], "vocab_size": CODES}
-    config["target_hash"] = target.weights_hash
-    save_weights(tmp_path, state, config)
-    first, second = (load_eagle(tmp_path, target, chain(length), Sampling()).network for length in (1, 2))
-    assert first is second
-    save_weights(tmp_path, {name: 2 * value for name, value in state.items()}, config)
-    assert load_eagle(tmp_path, target, chain(1), Sampling()).network is not first
