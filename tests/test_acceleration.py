@@ -155,7 +155,7 @@ def test_what_the_call_says_is_read(prepared, name, changes):
     ("name", "changes", "said"),
     [
         ("janus_pro", {"generation_mode": "text", "guidance_scale": None, "max_new_tokens": 3}, "makes no image"),
-        ("emu3", {"prefix_allowed_tokens_fn": None, "max_new_tokens": 3}, "more than half"),
+        ("emu3", {"prefix_allowed_tokens_fn": None, "max_new_tokens": 3}, "over half"),
         ("emu3", {"num_beams": 2, "guidance_scale": None, "max_new_tokens": 3}, "beam"),
         ("emu3", {"repetition_penalty": 2.0}, "RepetitionPenalty"), ("emu3", {"do_sample": True, "min_p": 0.1}, "MinP"),
         ("anole", {"logits_processor": [Evens(4, 5, "codes")]}, "by the codes before"),

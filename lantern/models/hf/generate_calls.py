@@ -135,7 +135,7 @@ class Plan:
             self.sets += [allowed[0].clone()] * (len(found) - len(self.sets))
             left = self.sets[self.at[-1]].nonzero()[:, 0]
             if 2 * len(left) > allowed.shape[1] and not makes_images:
-                raise NotCoveredError(f"it may draw {len(left)} of {allowed.shape[1]} ids, more than half, as text does")
+                raise NotCoveredError(f"it may draw {len(left)} of {allowed.shape[1]} ids, over half, as text does")
             if len(left) == 1 and int(left) in self.ends:
                 break
             codes = left[~torch.isin(left, left.new_tensor([*self.ends]))] if len(left) > len(self.ends) else left
