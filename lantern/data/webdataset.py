@@ -44,8 +44,8 @@ def find_shards(shards: str) -> list[str]:
 
 
 def _files(source: str) -> list[str]:
-    """The .tar files of a folder, without any those of the folders in it, as the Hub lays them out (data/*.tar); or of
-    a pattern, sorted. What exists is no pattern: `data [v2]`."""
+    """The .tar files of a folder, or, where it has none, of its folders, as the Hub lays them out (data/*.tar); or of a
+    pattern; sorted. What exists is no pattern: `data [v2]`."""
     if not source or os.path.isfile(source):
         return [source] if source else []
     root = root_of(source)

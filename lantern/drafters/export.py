@@ -5,12 +5,7 @@ from typing import Any
 
 from lantern.drafters.loading import drafter_folder, load_network, read_drafter
 from lantern.errors import LanternError
-from lantern.models.checkpoints import (
-    FILE_SUFFIXES,
-    WEIGHTS_FILE,
-    read_weights,
-    save_weights,
-)
+from lantern.models.checkpoints import FILE_SUFFIXES, WEIGHTS_FILE, read_weights, save_weights
 from lantern.runtime.files import read_object
 from lantern.types import Target
 

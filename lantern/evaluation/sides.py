@@ -3,7 +3,7 @@ begins; recorded images are not made again. speed.py computes the figures from t
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from time import perf_counter
 from typing import NamedTuple, TypeVar
 
@@ -151,15 +151,17 @@ class Side:
         names = {"key": self.keys[part], "setting": setting_id(self.row_keys), "method": run_name(self.row_keys)}
         return {**names, **line, **names, "image": image}
 
-    def _lock_images(self) -> AbstractContextManager:
+    @contextmanager
+    def _lock_images(self) -> Iterator[None]:
         """Waits until no other process makes the same shared images; the system releases the lock of one that ends."""
         if not self._is_shared:
-            return nullcontext()
+            yield
+            return
         path = self._files["images"].parent / "lock"
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path, "w", opener=unlinked)  # noqa: SIM115
-        lock(file)  # where it has no effect, two points may make the same images
-        return file
+        with open(path, "w", opener=unlinked) as file:
+            lock(file)  # where it has no effect, two points may make the same images
+            yield
 
 
 def time_in_turn(sides: Sequence[Side], batch: Batch, most: int) -> list[list[Made]]:

@@ -7,9 +7,8 @@ from typing import Any
 
 from lantern.certificates import ROUNDING, class_name
 
-NO_PROOF = (
-    ", no proof: it draws otherwise than by noise.accepts, once a node, and noise.draw"  # of what chance explains
-)
+# of counts that chance explains
+NO_PROOF = ", no proof: it draws otherwise than by noise.accepts, once a node, and noise.draw"
 
 
 @dataclass
@@ -81,9 +80,10 @@ def print_verdict(found: Certificate, foreign: Mapping[str, Any]) -> None:
     kept = [name for name, result in found.results.items() if result.deviation <= ROUNDING]
     lost = found.results.keys() - kept
     written = f"; written: {found.path}" if found.path else ""
-    is_open = all(any(NO_PROOF in way for way in found.results[name].ways) for name in lost)
-    says = f"NOT {'PROVEN ' if is_open else ''}lossless in {len(lost)} of {len(found.results)} combinations"
-    says = says if lost else "lossless"
+    says = "lossless"
+    if lost:
+        is_open = all(any(NO_PROOF in way for way in found.results[name].ways) for name in lost)
+        says = f"NOT {'PROVEN ' if is_open else ''}lossless in {len(lost)} of {len(found.results)} combinations"
     print(f"{names}: {says}, {found.deviation:.1g} from the target's law at most{written}")
     for role in {"rule", "redraw"} & foreign.keys():
         if not lost and not getattr(foreign[role], "lossless", False):

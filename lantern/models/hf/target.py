@@ -84,11 +84,11 @@ class HuggingFaceTarget(CachedTarget):
             weights_hash = sampled_hash(parts | {"codes": vocabulary.embed, "head": vocabulary.head})
         super().__init__(tokenizer, cfg_scale, weights_hash, vocabulary.embed.device)
         self.transformer, self.vocabulary = body.eval().requires_grad_(False), vocabulary
-        embed, words = vocabulary.embed, body.get_input_embeddings()
-        if not embed.is_meta and embed.untyped_storage().data_ptr() == words.weight.untyped_storage().data_ptr():
-            weight_of(words)  # refuses raw rows of one that scales what it looks up, as Gemma's
         share_keys(body)
         if not vocabulary.embed.is_meta:  # on the meta device shapes stay the checkpoint's
+            words = body.get_input_embeddings()
+            if vocabulary.embed.untyped_storage().data_ptr() == words.weight.untyped_storage().data_ptr():
+                weight_of(words)  # refuses raw rows of one that scales what it looks up, as Gemma's
             fuse_projections(body.layers)
         self.prompts = prompts
         self.grid = token_layout(grid, preview)
