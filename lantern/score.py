@@ -1,7 +1,9 @@
 """python -m lantern.score: the figures of images that exist, of any tool, or their layout for a benchmark."""
 
 from collections.abc import Mapping, Sequence, Sized
+from contextlib import closing
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
@@ -11,8 +13,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lantern.cli.error_messages import command
 from lantern.errors import LanternError, is_whole
 from lantern.runtime.files import alone_in, replace_text
+from lantern.runtime.progress_line import ProgressLine
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lantern.data.image_sets import Images
     from lantern.metrics.metric import Metric
 
@@ -39,7 +44,8 @@ def score(cfg: DictConfig) -> None:
     if bool(cfg.layout) != bool(cfg.to):
         raise LanternError(f"layout={cfg.layout} and to={cfg.to}: give both, to write a layout, or neither, to score")
     if cfg.layout:
-        write_layout(cfg.layout, cfg.to, images, prompts, numbers)
+        with closing(ProgressLine("writing")) as line:
+            write_layout(cfg.layout, cfg.to, Watched(images, line, str(cfg.layout)), prompts, numbers)
         print("\n".join([f"{len(images)} images written to {cfg.to}", *(f"warning: {text}" for text in unpaired)]))
         return
     with alone_in(folder):
@@ -77,13 +83,35 @@ def without_partner(images: Sized, num_prompts: int) -> list[str]:
     ]
 
 
+class Watched:
+    """Images, of which a progress line shows how many the reader `name`, the number-th of `count`, has read."""
+
+    def __init__(self, images: "Images", line: ProgressLine, name: str, number: int = 0, count: int = 1) -> None:
+        self._images, self._line, self._name = images, line, name
+        self._number, self._count, self._begun = number, count, monotonic()
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, which: slice) -> "Tensor":
+        read = which.indices(len(self))[0]
+        left_s = (monotonic() - self._begun) * (len(self) * (self._count - self._number) / read - 1) if read else None
+        share = (self._number + read / len(self)) / self._count
+        self._line.show(share, f"{self._name}, image {read + 1} of {len(self)}", left_s)
+        return self._images[which]
+
+
 def figures(images: "Images", prompts: Sequence[str], metrics: "Mapping[str, Metric]") -> dict[str, object]:
     """The values of all metrics with their protocols and warnings."""
     from lantern.metrics.metric import scored
 
-    for metric in metrics.values():
-        metric.prepare(prompts)
-    values, protocols, warnings = scored(metrics.values(), images, prompts)
+    values, protocols, warnings = dict[str, object](), dict[str, object](), list[str]()
+    with closing(ProgressLine("scoring")) as line:
+        for metric in metrics.values():
+            metric.prepare(prompts)
+        for number, (name, metric) in enumerate(metrics.items()):
+            found = scored([metric], Watched(images, line, name, number, len(metrics)), prompts)
+            values, protocols, warnings = values | found[0], protocols | found[1], warnings + found[2]
     if not values:
         raise LanternError(
             f"metrics=[{', '.join(metrics)}] compares two methods; give metrics of one, such as fidelity"
