@@ -26,7 +26,7 @@ from lantern.models.hf.generate_calls import ImageCall, read_call, read_janus
 from lantern.models.hf.pretrained import IMAGE_INPUTS, model_hash, sharing_weights
 from lantern.pipeline import bind_missing, pipelines
 from lantern.sampling import Sampling
-from lantern.types import Drafter, DraftTree, Forward, Generation, Proposals, Verdict
+from lantern.types import Drafter, DraftTree, Forward, Generation, Proposals, Verdict, abilities_of
 
 ADAPTERS = ("disable_adapters", "active_adapters", "scaling")  # of a layer of peft
 REPLACED = {"forward", "prepare_inputs_for_generation"}  # methods, by whom the model is compiled or prompted
@@ -39,7 +39,8 @@ log = logging.getLogger(__name__)
 
 class WhileItPays:
     """Implements lantern.types.Drafter: a window, as long as it commits more tokens a second than plain decoding. Each
-    call first times rounds without and with one. Tokens are the same either way, since one draw is allowed a place."""
+    call first times rounds without and with one. For verifications that pick by noise, whose tokens are the same
+    either way."""
 
     def __init__(self, window: Jacobi, num_tokens: int) -> None:
         self._window, self._num_tokens = window, num_tokens  # of an image
@@ -171,7 +172,8 @@ class Accelerated(AbstractContextManager["Accelerated"]):
                 joined: Any = pipelines(target, **parts, sampling=Sampling(**call.sampling))(tree)
             if not joined.lossless:
                 raise LanternError(f"{joined.guarantee.reason}; accelerate takes methods that keep the model's law")
-            if type(joined.drafter) is Jacobi and target.num_tokens >= SHORT:
+            picks = abilities_of(joined.verification).picks_by_noise
+            if picks and type(joined.drafter) is Jacobi and target.num_tokens >= SHORT:
                 joined = replace(joined, drafter=WhileItPays(joined.drafter, target.num_tokens))
             self._last = made_for, joined
         self._last[1].target.take(length)

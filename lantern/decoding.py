@@ -148,7 +148,7 @@ class _Batch:
         return len(self.images)
 
     def free_rows(self) -> list[int]:
-        return [row for row, image in enumerate(self.images) if image < 0]
+        return [row for row, image in enumerate(self.images[: self.distinct]) if image < 0]
 
     @sharing_cores
     def admit(self, rows: list[int], images: list[int], prompts: list[str], seeds: list[int]) -> None:
@@ -215,10 +215,12 @@ class _Batch:
 
     def _finish(self) -> bool:
         """Moves complete images to `done` and frees their rows; returns whether there were any."""
-        before, ends = len(self.done), getattr(self.target, "ends", None)  # tokens that complete an image
-        for row, count in enumerate(self.counts):
-            has_ended = ends is not None and bool(torch.isin(self.tokens[row, :count], ends).any())
-            if (count >= self.target.num_tokens or has_ended) and self.images[row] >= 0:
+        before, ended = len(self.done), [False] * self.distinct
+        if (ends := getattr(self.target, "ends", None)) is not None:  # tokens that complete an image
+            is_committed = torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.count[:, None]
+            ended = (torch.isin(self.tokens, ends) & is_committed).any(1).tolist()
+        for row, count in enumerate(self.counts[: self.distinct]):
+            if (count >= self.target.num_tokens or ended[row]) and self.images[row] >= 0:
                 self.done[self.images[row]] = (self.tokens[row, : self.target.num_tokens].clone(), self.steps[row])
                 self.images[row] = -1
                 self.unread += max(0, self.target.num_tokens - count)

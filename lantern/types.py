@@ -55,8 +55,9 @@ class Site(NamedTuple):
 
 
 class AcceptanceRule(Protocol):
-    """Judges one proposed token at one site. Ratio works with any rule. Shared noise and block also
-    need `relax` (acceptance/relaxed.py) or `law` (acceptance/committed.py), unless the rule is lossless."""
+    """Judges one proposed token at one site. Ratio works with any rule. Unless the rule is lossless,
+    shared noise needs its `relax` (acceptance/relaxed.py) or `law` (acceptance/committed.py), block and traversal its
+    `law`."""
 
     name: str
     verification: str  # its default, shared_noise or ratio; otherwise the only verification that takes this rule

@@ -155,7 +155,7 @@ def _least(visits: Sequence[Visit]) -> dict[str, object]:
 def _compare_picks(pipeline: Pipeline, prompts: list[str], seeds: list[int], batch_size: int) -> dict[str, object]:
     """The share of tokens that differ from plain decoding's pick behind the same prefix, with the same noise: an upper
     bound of the total variation on a chain."""
-    target, codes = pipeline.target, CodeDistance(pipeline.target.codebook)
+    target, codes = pipeline.target, CodeDistance(pipeline.target.codebook, ranks=1)
     tokens = pipeline.generate(prompts, seeds, batch_size).tokens.to(target.codebook.device)
     batches = [slice(start, start + batch_size) for start in range(0, len(prompts), batch_size)]
     picks = torch.cat([plain_picks(target, pipeline.sampling, prompts[b], seeds[b], tokens[b]) for b in batches])

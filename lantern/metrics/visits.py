@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from lantern.acceptance.committed import CommittedLaw
+from lantern.acceptance.committed import CommittedLaw, judge_by_own_law
 from lantern.acceptance.exact import Exact
 from lantern.errors import check_whole
 from lantern.pipeline import Pipeline
@@ -146,12 +146,13 @@ def committed_law(visit: Visit, rule: AcceptanceRule, verification: Verification
 
 
 def _law_of_first(visit: Visit, rule: AcceptanceRule, verification: Verification) -> Tensor | None:
-    """The law [V] against which first children are judged; None if the rule has no single law for all of them."""
+    """The law r [V] such that a first child is accepted with probability min(1, r/q); None if the rule has no such law
+    for all of them: Cool-SD accepts by more or less than its own law."""
     if not abilities_of(verification).law_is_of_its_node:
         return None
     if type(rule) is Exact:  # a rule that is lossless at some settings has a `relax` of its own
         return visit.p
-    if isinstance(rule, CommittedLaw):
+    if getattr(type(rule), "judge", None) is judge_by_own_law and isinstance(rule, CommittedLaw):
         depth = torch.full((1,), visit.depth + 1, device=visit.p.device)
         return rule.law(visit.p[None], visit.q[None], depth)[0]
     return None

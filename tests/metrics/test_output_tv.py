@@ -10,6 +10,8 @@ from support.mutants import NoSubtraction
 from support.tables import ROOT, law_of_one_round
 from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
 
+from lantern.acceptance.cool_sd import CoolSD
+from lantern.acceptance.entropy_aware import EntropyAware
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
@@ -29,6 +31,7 @@ CODES = 6
 CODEBOOK = torch.randn(CODES, 2, generator=torch.Generator().manual_seed(0))
 RULES = {
     "exact": Exact(), "lantern": Lantern(CODEBOOK, 3, 0.3), "lantern_pp": LanternPP(CODEBOOK, 4, 3.0),
+    "cool_sd": CoolSD(0.5, 0, 0), "entropy_aware": EntropyAware(1.0, 2.0),
 }  # fmt: skip
 TREES = {"one": chain(1), "two": StaticTree([[0], [1]]), "three": StaticTree([[0], [1], [2]])}
 TREES |= {"chosen": Eagle2Tree(total=3, depth=1, width=3)}
