@@ -100,6 +100,17 @@ def test_a_window_that_does_not_pay_is_left_out_and_the_ids_stay(prepared, monke
     assert ("does not pay" in caplog.text) != pays
 
 
+def test_a_window_of_draws_is_never_left_out(prepared, monkeypatch, sizes):
+    """Catches images of ratio methods that depend on the clock: without a window a seed has other draws."""
+    monkeypatch.setattr(acceleration, "perf_counter", lambda: float(sum(sizes)))
+    monkeypatch.setattr(acceleration, "SHORT", 0)
+    model, given = prepared("glm_image")
+    drafts = lantern.accelerate(model, method="scd")
+    model.generate(**given | NO_END | SAMPLED)
+    assert all(size > 1 for size in sizes[:-1])
+    assert drafts.statistics.window_left_out is None
+
+
 def test_an_end_that_may_be_drawn_ends_the_loop_once_all_images_have_drawn_it(prepared, sizes):
     """Catches passes behind the ends, and ids behind them."""
     model, given = prepared("glm_image")

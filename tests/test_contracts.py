@@ -102,12 +102,7 @@ WINDOWS = {
     "jacobi, left": partial(Jacobi, length=4, start=Left(), redraw=redraw_coupled),
     "sjd_pac": partial(ProactiveJacobi, length=4, levels=2, width=3, start=Nearest(), redraw=redraw_coupled),
 }
-TREES = {
-    "chain": chain(3),
-    "static": STATIC,
-    "eagle2": Eagle2Tree(6, 3, 3),
-    "adaptive": AdaptiveTree(6, 3, 3, 2),
-}
+TREES = {"chain": chain(3), "static": STATIC, "eagle2": Eagle2Tree(6, 3, 3), "adaptive": AdaptiveTree(6, 3, 3, 2)}
 FEATURE_DRAFTERS = {
     "eagle": lambda target, tree, sampling: tiny_eagle(target, tree, sampling),
     "parallel": lambda target, tree, sampling: Parallel(

@@ -168,12 +168,7 @@ class RoundedTarget(TableTarget):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     ("verification", "tree"),
-    [
-        (Ratio(), "fitting"),
-        (Ratio(), "static"),
-        (Block(), "fitting"),
-        (Ratio(), "eagle2"),
-    ],
+    [(Ratio(), "fitting"), (Ratio(), "static"), (Block(), "fitting"), (Ratio(), "eagle2")],
     ids=lambda part: getattr(part, "name", part),
 )
 def test_the_law_of_rounded_logits_is_kept(verification, tree, dtype, sampling):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from support.paths import ROOT
 from lantern.errors import LanternError
 from lantern.metrics.differences import Diversity, ImageDifference
 from lantern.metrics.fidelity import Fidelity, StoredReferences
-from lantern.score import figures, prompt_numbers, table, without_partner
+from lantern.score import Watched, figures, prompt_numbers, table, without_partner
 
 SIDE, COUNT = 16, 24
 REAL = torch.rand(COUNT, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -70,6 +71,14 @@ def test_the_command_scores_a_folder_against_another(run, tmp_path):
     assert {"frechet", "kernel_low", "precision", "recall_high", "extractor"} <= found.keys()
     assert (found["num_images"], found["num_references"]) == (COUNT, COUNT)
     assert "frechet" in said
+
+
+def test_reading_shows_how_far_all_metrics_are():
+    shown = []
+    line = SimpleNamespace(show=lambda share, words, left_s: shown.append((share, words, left_s is None)))
+    images = Watched(torch.zeros(100, 3, 2, 2), line, "fidelity", number=1, count=2)
+    assert len(torch.cat([images[:50], images[50:100]])) == len(images) == 100
+    assert shown == [(0.5, "fidelity, image 1 of 100", True), (0.75, "fidelity, image 51 of 100", False)]
 
 
 def test_the_command_writes_a_layout_and_scores_nothing(run, tmp_path):

@@ -39,8 +39,7 @@ def test_all_that_conf_names_can_be_imported():
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("command", "chosen"),
-    [*options("evaluate", EVALUATED), *options("train", TRAINED), ("export", [])],
+    ("command", "chosen"), [*options("evaluate", EVALUATED), *options("train", TRAINED), ("export", [])]
 )
 def test_every_option_composes(command, chosen):
     """Catches a default that is not there; methods, sweeps and tasks have tests of their own."""

@@ -13,15 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from support.paths import ROOT
-from support.shards import (
-    folder_of,
-    opened,
-    opened_folder,
-    picture,
-    sample,
-    values_of,
-    write_shard,
-)
+from support.shards import folder_of, opened, opened_folder, picture, sample, values_of, write_shard
 
 from lantern.data.image_io import caption_of
 from lantern.data.imagefolder import image_folder

@@ -74,6 +74,15 @@ def test_a_recording_is_of_one_rule():
     assert sum(recording.replays for recording in recorder.made) > 2 * len(recorder.made)
 
 
+def test_tokens_behind_an_end_are_counted_once_an_image():
+    """Catches those of the copies that pad a draining batch."""
+    targets = tiny_target(), recorded_target(Recorder())
+    for target in targets:
+        target.ends = torch.arange(2)
+    made = [toy.decode(target, eagle(STATIC, target), Sampling(), 4, prompts=PROMPTS[:4]) for target in targets]
+    assert made[0].unread == made[1].unread > 0
+
+
 def test_a_recording_ends_with_its_cache():
     """Catches passes that write to memory which has been given back."""
     recorder = Recorder()

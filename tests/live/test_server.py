@@ -157,10 +157,7 @@ def test_a_browser_that_reads_nothing_does_not_keep_the_others_out_for_long(serv
 def test_a_failure_inside_is_an_event_and_the_next_comparison_runs(server, monkeypatch):
     monkeypatch.setattr("lantern.live.comparison.Preview.__call__", lambda *_: 1 / 0)
     last = events(ask(server, "POST", "/compare", GOOD))[-1]
-    assert last == {
-        "event": "error",
-        "message": "ZeroDivisionError in the server; its terminal has the traceback",
-    }
+    assert last == {"event": "error", "message": "ZeroDivisionError in the server; its terminal has the traceback"}
     monkeypatch.undo()
     assert events(ask(server, "POST", "/compare", GOOD))[-1]["event"] == "verdict"
 

@@ -28,12 +28,7 @@ from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
 from lantern.cli.error_messages import user_error
 from lantern.errors import CheckpointError, LanternError
-from lantern.metrics.networks import (
-    BATCH_SIZE,
-    ImageTextScore,
-    load_clip,
-    load_vision,
-)
+from lantern.metrics.networks import BATCH_SIZE, ImageTextScore, load_clip, load_vision
 
 PROMPTS = ["a red ball", "bad", "a red bead on a mad dog pad"]
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}

@@ -51,8 +51,7 @@ C2I = {"dim": 96, "num_layers": 3, "num_heads": 3, "num_classes": 7, "multiple_o
 
 
 @pytest.mark.parametrize(
-    "model",
-    [pytest.param(name, marks=() if name.endswith("stage1") else pytest.mark.full) for name in SIZES],
+    "model", [pytest.param(name, marks=() if name.endswith("stage1") else pytest.mark.full) for name in SIZES]
 )
 def test_every_full_size_model_has_exactly_the_published_names_and_shapes(model, tmp_path):
     """Catches a wrong width, depth, head count or grid in a yaml; of files only flan-t5-xl's config.json is read."""

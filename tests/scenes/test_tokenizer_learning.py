@@ -6,10 +6,7 @@ import pytest
 import torch
 
 from lantern.scenes.reconstruction import ReconstructionMeter, detail_by_place
-from lantern.scenes.tokenizer_learning import (
-    ClusteredCodebook,
-    texture_loss,
-)
+from lantern.scenes.tokenizer_learning import ClusteredCodebook, texture_loss
 
 
 def noise(seed: int, *shape: int) -> torch.Tensor:

@@ -65,9 +65,7 @@ def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left
 
 
 @pytest.mark.parametrize(
-    "reads",
-    [((),), ((1, 0),), ((1, 0), True), ((), False, 3)],
-    ids=["features", "layers", "both", "three layers deep"],
+    "reads", [((),), ((1, 0),), ((1, 0), True), ((), False, 3)], ids=["features", "layers", "both", "three layers deep"]
 )
 @pytest.mark.parametrize("passes", [1, 2, 3])
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
