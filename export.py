@@ -1,11 +1,9 @@
 """Writes a drafter into a folder of its own: python export.py drafter.checkpoint=… to=my_drafter"""
 
-import sys
-
-from lantern.errors import end_in_one_line
+from lantern.errors import ctrl_c
 
 if __name__ == "__main__":
-    sys.excepthook = end_in_one_line  # before the libraries, in which Ctrl-C may come
+    ctrl_c(ends_at_once=True)
     from lantern.cli.main import export
 
     export()

@@ -1,11 +1,9 @@
 """Trains one part of Lantern (task=, see conf/task), exports it and says how to evaluate it."""
 
-import sys
-
-from lantern.errors import end_in_one_line
+from lantern.errors import ctrl_c
 
 if __name__ == "__main__":
-    sys.excepthook = end_in_one_line  # before the libraries, in which Ctrl-C may come
+    ctrl_c(ends_at_once=True)
     from lantern.training.run.entry import train
 
     train()

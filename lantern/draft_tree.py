@@ -28,7 +28,8 @@ class TreeTopology:
             node_paths.append([*(node_paths[parent] if node else []), node])
         longest = max(map(len, node_paths))
         paths = torch.tensor([path + [-1] * (longest - len(path)) for path in node_paths], device=device)
-        ancestors = (paths[:, :, None] == torch.arange(len(parents), device=device)).any(1)
+        places = paths.where(paths >= 0, len(parents))  # no [N, A, N] in between
+        ancestors = paths.new_zeros(len(parents), len(parents) + 1).bool().scatter_(1, places, True)[:, :-1]
         width = max(map(parents.count, set(parents) - {-1}), default=0)
         return cls(torch.tensor(parents, device=device), ancestors, ancestors.sum(-1) - 1, paths, width)
 

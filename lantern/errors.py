@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,21 @@ def end_in_one_line(kind: type[BaseException], error: BaseException, trace: Trac
     if not issubclass(kind, KeyboardInterrupt):
         return sys.__excepthook__(kind, error, trace)
     logging.disable()  # torch, half loaded, would tell its statistics
-    print("ended by Ctrl-C", file=sys.stderr)
+    print("ended by Ctrl-C", file=sys.stderr, flush=True)
+
+
+def ctrl_c(*, ends_at_once: bool) -> None:
+    """Until a command's work begins, Ctrl-C ends the process: libraries that are being loaded may swallow an
+    exception. A background job of a shell, which ignores Ctrl-C, goes on doing so."""
+    handlers = signal.default_int_handler, _end
+    if signal.getsignal(signal.SIGINT) in handlers:
+        signal.signal(signal.SIGINT, handlers[ends_at_once])
+
+
+def _end(*_: object) -> None:
+    end_in_one_line(KeyboardInterrupt, KeyboardInterrupt(), None)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

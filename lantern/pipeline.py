@@ -16,16 +16,7 @@ from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError, unknown_setting
 from lantern.models.token_grid import has_latents
 from lantern.sampling import Sampling
-from lantern.types import (
-    AcceptanceRule,
-    Drafter,
-    Generation,
-    Round,
-    Target,
-    TreePolicy,
-    Verification,
-    abilities_of,
-)
+from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, TreePolicy, Verification, abilities_of
 from lantern.verification import Ratio, SharedLaw, SharedNoise
 from lantern.verification.block import Block
 from lantern.verification.traversal import Traversal

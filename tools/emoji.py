@@ -38,14 +38,7 @@ def fetch(package: str, version: str, sha256: str) -> dict:
     """The icons of a package: {"icons": {name: {"body": SVG, …}}, "width", "height"}."""
     name = f"@iconify-json/{package}@{version}"  # in the registry that npm is set to
     with TemporaryDirectory() as folder:
-        program = [
-            "npm",
-            "pack",
-            name,
-            "--silent",
-            "--pack-destination",
-            folder,
-        ]
+        program = ["npm", "pack", name, "--silent", "--pack-destination", folder]
         try:
             done = subprocess.run(program, capture_output=True, text=True, check=False)
         except FileNotFoundError as error:

@@ -246,7 +246,7 @@ def render(table: Table, rows: Sequence[Row], page: str) -> str:
 
 def render_board(tables: Mapping[str, Table], docs: Path) -> str:
     """Every preset with a row in a table of BOARD, with its further settings: lossless ones first. They are ranked by
-    speed-up among those of as many prompts; untimed presets stand below, by tokens per step."""
+    speed-up among those of as many prompts on one machine; untimed presets stand below, by tokens per step."""
     found: dict[str, tuple[str, Row]] = {}  # by own settings
     for name in BOARD:
         for label, row in tables[name].kept(rows_of(tables[name], docs)).items():
@@ -254,7 +254,8 @@ def render_board(tables: Mapping[str, Table], docs: Path) -> str:
     groups: dict[tuple, list[tuple[str, str, Row]]] = {}  # presets that are ranked with one another
     for own, (name, row) in found.items():
         if own.startswith("+method="):
-            kind = not row["lossless"], row.get("speedup") is None, -int(prompts_of(row).split()[-1])
+            alike = -int(prompts_of(row).split()[-1]), row["machine"], row["dtype"]
+            kind = not row["lossless"], row.get("speedup") is None, *alike
             groups.setdefault(kind, []).append((own, name, row))
     cells = []
     for kind in sorted(groups):
@@ -277,7 +278,8 @@ def render_protocols(tables: Mapping[str, Table], docs: Path) -> str:
 
     def speed(name: str, own: Sequence[str], figure: str) -> str:
         labels = (label for label, given in tables[name].rows.items() if sorted(given) == sorted(own))
-        return next((format_value(kept[name][label], figure) for label in labels if label in kept[name]), "-")
+        rows = [(label, kept[name][label]) for label in labels if label in kept[name]]
+        return next((format_value(row, figure) for label, row in rows if tables[name].is_of_today(label, row)), "-")
 
     methods = [own for own in tables["headline"].rows.values() if own[0].startswith("+method=")]
     cells = (
@@ -291,7 +293,10 @@ def render_protocols(tables: Mapping[str, Table], docs: Path) -> str:
 def _price(row: Row) -> str:
     if row.get("output_tv") is not None:
         return format_value(row, "output_tv")
-    return "-" if row.get("least_output_tv") is None else f"at least {format_value(row, 'least_output_tv')}"
+    if row.get("least_output_tv") is None:
+        return "-"
+    found = "at least" if row["least_output_tv_low"] > 0 else "none found,"
+    return f"{found} {format_value(row, 'least_output_tv')}"
 
 
 def _notes(kept: Mapping[str, Row]) -> dict[str, int]:

@@ -26,7 +26,7 @@ class Cascade:
         the rule is exact."""
         if not agreement > -1:
             raise LanternError(f"acceptance.agreement={agreement} is a cosine that all states have; give above -1")
-        self.agreement, self.lossless = agreement, agreement > 1
+        self.agreement, self.lossless = agreement, agreement > 1 + 1e-5  # a cosine in float32 may exceed 1
         self.parameters = {"agreement": agreement}
 
     def of_round(self, tree: DraftTree, features: Tensor) -> Self:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from lantern.cli.composing import built
 from lantern.cli.error_messages import at_end, command
 from lantern.cli.settings import check_settings, figure_of
-from lantern.errors import LanternError
+from lantern.errors import LanternError, ctrl_c
 from lantern.evaluation.progress import EvaluationBar, open_bar
 from lantern.runtime.files import alone_in
 
@@ -36,6 +36,7 @@ def evaluate(cfg: DictConfig) -> float | None:
         open_bar(EvaluationBar.of_process if is_sweep else EvaluationBar())  # before torch is imported
         from lantern.cli.run_setting import run_setting
 
+        ctrl_c(ends_at_once=False)
         sweep = Path(run.sweep.dir) if is_sweep else None
         rows = run_setting(cfg, choices.model, folder, sweep, choices.get("method"), overrides)
         row = rows[-1] if rows else {}

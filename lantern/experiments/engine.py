@@ -18,7 +18,7 @@ from lantern.evaluation.sides import call_in_turn
 from lantern.evaluation.speed import costs, tokens_per_step
 from lantern.pipeline import PipelineFactory
 from lantern.tuning.auto import AutoTree, resolve_tree
-from lantern.types import DraftTree, Generation, Target, TreePolicy, Verdict
+from lantern.types import DraftTree, Generation, Target, TreePolicy, TreeTopology, Verdict
 
 PASS_REPEATS = 30
 BATCHES_PER_CALL = 2  # images of a call over the batch size, so that rows that finish early are refilled
@@ -99,11 +99,11 @@ def pass_costs(target: Target, num_nodes: Sequence[int], prompt: str) -> list[Ro
 def _pass_ms(target: Target, size: int, prompt: str) -> float:
     target.allocate(1, target.num_tokens // 2 + size)
     target.prefill([prompt], torch.arange(1))
-    half = chain_of(target, target.num_tokens // 2)
+    half = _chain(target, target.num_tokens // 2)
     target.verify(half)
     path = torch.arange(half.tokens.shape[1], device=half.tokens.device)[None]
     target.commit(Verdict(path, path[:, -1], half.tokens[:, -1]))
-    tree, times = chain_of(target, size), []
+    tree, times = _chain(target, size), []
     for _ in range(PASS_REPEATS):
         start = perf_counter()
         float(target.verify(tree).logits[0, -1, 0])  # waits for the device
@@ -111,10 +111,8 @@ def _pass_ms(target: Target, size: int, prompt: str) -> float:
     return median(times)
 
 
-def chain_of(target: Target, size: int) -> DraftTree:
-    """A chain of empty tokens, one image; of a length for which a TreeTopology would be too large."""
-    tokens = target.empty_tokens(1, size)
-    return DraftTree(tokens, torch.arange(-1, size - 1, device=tokens.device)[None])
+def _chain(target: Target, size: int) -> DraftTree:  # of empty tokens, one image
+    return TreeTopology.chain(size - 1, target.codebook.device).tree(target.empty_tokens(1, size))
 
 
 def throughput_row(made: list[Generation], num_tokens: int) -> Row:

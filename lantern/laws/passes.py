@@ -12,7 +12,7 @@ PATH = (0, 1, 3)  # of the first tree's nodes, committed before the second tree
 
 @torch.inference_mode()
 def pass_deviation(target: Target, prompt: str) -> tuple[float, str]:
-    """The largest difference between the laws of a node, over two rounds of random tokens; 0 for rounding."""
+    """The largest total variation between the laws of a node, over two rounds of random tokens; 0 for rounding."""
     device, size = target.codebook.device, TREE.num_nodes
     rounds = torch.randint(target.vocab_size, (2, size), generator=torch.Generator().manual_seed(0)).to(device)
     order = [(), *TREE.paths]
@@ -29,7 +29,7 @@ def pass_deviation(target: Target, prompt: str) -> tuple[float, str]:
         for node in range(size):
             steps = [tokens[step] for step in topology.paths[node].tolist() if step >= 0]
             alone = _law_behind(target, prompt, [*committed, *steps])
-            worst = max(worst, float((laws[node] - alone).abs().max().nan_to_num(1.0)))
+            worst = max(worst, float((laws[node] - alone).abs().sum().nan_to_num(2.0)) / 2)
     bound = torch.finfo(target.embed_weight.dtype).eps ** 0.5
     return (worst if worst > bound else 0.0), f"of {2 * size} nodes compared with single passes, up to {bound:.1g}"
 

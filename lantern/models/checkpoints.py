@@ -23,12 +23,7 @@ RANDOM = "random"  # in place of a checkpoint: random weights, for timing a size
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
 FOLDER_FILES = (WEIGHTS_FILE, "pytorch_model.bin")  # in order of preference
 FILE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
-WRAPPER_KEYS = (
-    "ema",
-    "model",
-    "module",
-    "state_dict",
-)  # of nested state dicts, in order of preference
+WRAPPER_KEYS = ("ema", "model", "module", "state_dict")  # of nested state dicts, in order of preference
 UNUSED = ("codebook_used", "freqs_cis")  # buffers of released files: a training statistic, a table that is made anew
 NAMES_SHOWN = 4
 Shapes = dict[str, list[int]]  # by name

@@ -44,8 +44,9 @@ def draw_pareto(rows: Sequence[Row], labels: Sequence[str], path: str | Path) ->
 
 
 def price_of(row: Row, figure: Figure) -> float | None:
-    """Plain decoding loses nothing of its own law, which is not measured."""
-    return 0.0 if is_baseline(row) and figure.kind == "law" else row.get(figure.key)
+    """Plain decoding and lossless methods lose nothing of its law, also where that is not measured."""
+    keeps = figure.kind == "law" and (is_baseline(row) or row.get("lossless"))
+    return 0.0 if keeps and row.get(figure.key) is None else row.get(figure.key)
 
 
 def _draw_points(axes, points: Sequence[tuple[Row, str]], figure: Figure) -> None:

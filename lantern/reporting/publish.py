@@ -13,21 +13,10 @@ from lantern.evaluation.evaluate import Measurement
 from lantern.evaluation.records import copy_missing
 from lantern.evaluation.rows import SUMMARY, append_rows, encode, is_baseline, setting_id
 from lantern.evaluation.run_folder import EvaluationFolder
-from lantern.reporting.merge import (
-    add_point,
-    merge_points,
-    point_folders,
-    write_profiles,
-)
+from lantern.reporting.merge import add_point, merge_points, point_folders, write_profiles
 from lantern.reporting.ranking import Budget, report_best
 from lantern.reporting.table import label_rows
-from lantern.reporting.wandb_runs import (
-    Tracker,
-    group_of,
-    plain_config,
-    shared_config,
-    tell_offline,
-)
+from lantern.reporting.wandb_runs import Tracker, group_of, plain_config, shared_config, tell_offline
 from lantern.runtime.files import replace_file, replace_text
 from lantern.runtime.provenance import read_provenance
 

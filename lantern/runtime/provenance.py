@@ -54,10 +54,7 @@ def git_state() -> dict[str, object]:
         return subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
 
     try:
-        return {
-            "revision": said("rev-parse", "HEAD"),
-            "dirty": bool(said("status", "--porcelain", "--", *MEASURED)),
-        }
+        return {"revision": said("rev-parse", "HEAD"), "dirty": bool(said("status", "--porcelain", "--", *MEASURED))}
     except (OSError, subprocess.SubprocessError):
         return {"revision": None, "dirty": None}
 

@@ -20,17 +20,7 @@ from lantern.evaluation.rows import Row, append_rows, read_rows
 from lantern.identity import code_hash
 from lantern.runtime.files import read_object, replace_text
 from lantern.runtime.home import CHECKOUT
-from tools.faults.jobs import (
-    GROUP_SIZE,
-    JOBS,
-    POLL_S,
-    SHARDS,
-    Inputs,
-    Running,
-    log_of,
-    marked_processes,
-    send,
-)
+from tools.faults.jobs import GROUP_SIZE, JOBS, POLL_S, SHARDS, Inputs, Running, log_of, marked_processes, send
 from tools.faults.kinds import KINDS, Kind, Scene, can_mount, small_disk
 from tools.faults.work import Work, finished_work, made_twice, results
 from tools.markdown import table_lines

@@ -72,6 +72,8 @@ class HuggingFaceTarget(CachedTarget):
     layers (Mamba), sliding windows shorter than the image and encoder-decoder models do not fit: for those write a
     Target, as lantern/models/llamagen/target.py does."""
 
+    prefix_len = 0  # until take()
+
     def __init__(
         self, body: nn.Module, vocabulary: ImageVocabulary, prompts: PromptIds, tokenizer: ImageTokenizer,
         grid: tuple[int, int], cfg_scale: float, weights_hash: str | None = None,
@@ -95,15 +97,13 @@ class HuggingFaceTarget(CachedTarget):
         self.num_tokens = self.grid[0] * self.grid[1]
         self.vocab_size, device = len(vocabulary.embed), vocabulary.embed.device
         self.positions = grid_positions(preview, grid).to(device) if preview else None  # [L, 3]
-        self._taken = (0, 0)
         self.take(prompts.length)
 
     def take(self, length: int) -> None:
         """From now on prefixes have this length, in tokens."""
-        if (length, self.num_tokens) == self._taken:
-            return  # recorded passes read the tables in place
-        self._taken = length, self.num_tokens
-        self.passes.clear()
+        if length == self.prefix_len and len(self.rotary) == length + self.num_tokens:
+            return
+        self.passes.clear()  # which read the tables in place
         self.prompts.length = self.prefix_len = length
         self.rotation = line_table(length + self.num_tokens, self._head_dim).to(self.vocabulary.embed.device)
         self.rotary = rotary_table(self.rotation, precise(self.vocabulary.embed))  # for drafters; the body has its own

@@ -4,8 +4,8 @@ const qualities = columns.filter(column => column.kind !== "speed" && column.bet
 const axes = { x: speeds[0]?.key, y: (qualities.findLast(column => column.plotted) ?? qualities[0])?.key, within: 10 };
 const MARGIN = { top: 14, right: 18, bottom: 46, left: 58 };
 
-// Plain decoding, the reference, loses nothing of its own law: it stands in every plot.
-const place = (row, key) => valueOf(row, key) ?? (row.baseline && byKey[key].kind === "law" && byKey[key].better === "low" ? 0 : null);
+// Plain decoding and lossless methods lose nothing of its law: they stand in every plot.
+const place = (row, key) => valueOf(row, key) ?? ((row.baseline || row.values.lossless) && byKey[key].kind === "law" && byKey[key].better === "low" ? 0 : null);
 const plotted = () => rows.map((_, i) => i).filter(i => [axes.x, axes.y].every(key => place(rows[i], key) != null));
 const isBetter = (a, b) => (byKey[axes.y].better === "high" ? a > b : a < b);
 

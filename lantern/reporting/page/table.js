@@ -64,7 +64,7 @@ function plainHeading(name, meaning) {
 
 function cell(row, column) {
   const lower = columns.find(other => other.bound_of === column.key && valueOf(row, other.key) != null);
-  const below = valueOf(row, column.key) == null && lower, key = below ? lower.key : column.key;
+  const below = valueOf(row, column.key) == null && !row.values.lossless && lower, key = below ? lower.key : column.key;
   const ends = bounds(row, key), value = number(valueOf(row, key));
   const lacks = key === "output_tv" && !ends && valueOf(row, key) != null; // of a single image
   const text = ends ? `[${number(ends[0])}, ${number(ends[1])}]` : lacks ? "no bounds" : null;

@@ -68,7 +68,9 @@ def _noise(row: Row) -> str | None:
     verification that draws in another way than plain decoding."""
     if not is_baseline(row) and row.get("verification") not in PLAIN_NOISE:
         return None
-    return "none" if row.get("temperature") == 0 else f"seed {row.get('seed')}"
+    seed = "none" if row.get("temperature") == 0 else f"seed {row.get('seed')}"
+    sampled_by = "temperature", "top_k", "top_p", "cfg_scale", "dtype", "target_hash"
+    return " ".join([seed, *(f"{key} {row.get(key)}" for key in sampled_by)])
 
 
 def commands(points: Sequence[Path]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.error_messages import at_end, command
 from lantern.cli.settings import figure_of
-from lantern.errors import LanternError, first_line
+from lantern.errors import LanternError, ctrl_c, first_line
 from lantern.runtime.files import alone_in
 from lantern.runtime.overrides import config_dir
 from lantern.runtime.progress_line import ProgressLine
@@ -41,6 +41,7 @@ def train(cfg: DictConfig) -> float | None:
     from lantern.training.run.interrupts import Interrupts
 
     starting.close()
+    ctrl_c(ends_at_once=False)
     interrupts, folder = Interrupts(), Path(run.runtime.output_dir)
     interrupts.listen()
     is_sweep = run.mode == RunMode.MULTIRUN
