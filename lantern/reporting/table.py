@@ -32,6 +32,7 @@ def is_setting(key: str) -> bool:
 
 UNNAMED = ("lossless", "fingerprint")  # say nothing that the other keys do not, in words
 LABEL_KEYS = (*(key for key in SETTING_KEYS + IDENTITY_KEYS if key not in UNNAMED), "tf32", "cuda_graphs")
+TOLD = ("drafter_hash", "tree")  # by a drafter's name, where it is the only one with them
 SYMBOLS = {"delta": "δ", "lam": "λ", "eps": "ε", "alpha": "α", "beta": "β", "mu": "μ", "nu": "ν"}
 
 
@@ -58,7 +59,16 @@ def _method(row: Row) -> object:
 
 
 def _differing(rows: Sequence[Row]) -> list[str]:
-    return [key for key in (*LABEL_KEYS, *config_keys(rows)) if len({str(row.get(key)) for row in rows}) > 1]
+    """The keys in which they differ, without what a drafter's or a tree's name tells already: its own settings."""
+
+    def values(*keys: str) -> int:
+        return len({tuple(str(row.get(key)) for key in keys) for row in rows})
+
+    def is_told(key: str, part: str) -> bool:
+        return key != part and (key in TOLD or "." in key) and values(part) == values(part, key)
+
+    found = [key for key in (*LABEL_KEYS, *config_keys(rows)) if values(key) > 1]
+    return [key for key in found if not any(is_told(key, part) for part in ("drafter", "tree") if part in found)]
 
 
 def _label(row: Row, keys: Sequence[str]) -> str:
