@@ -198,9 +198,9 @@ def test_a_best_score_counts_only_on_the_data_seed_and_target_it_was_measured_on
     for name, others, given in (("a", {}, {}), ("b", changed, {"ckpt_path": str(tmp_path / "a" / "latest.ckpt")})):
         folder = tmp_path / name
         best = BestCheckpoint(folder, "best", monitor="val/loss", enable_version_counter=False)
-        claim = RunFolder(
-            folder, CONFIG | {"seed": 0, "data": {"folder": "own"}} | others, "cpu", others.get("read", {}), None
-        )
+        batches = {"splits": {"validation": {"max_time": name, "share": None}}}  # a training's time, which none takes
+        config = CONFIG | {"seed": 0, "data": {"folder": "own"}, "batches": batches} | others
+        claim = RunFolder(folder, config, "cpu", others.get("read", {}), None)
         trainer = fit_saving(task := target_task(weights), folder, claim, best, steps=5 if name == "a" else 8, **given)
         export(task, trainer, folder / "target", None)
         if name == "a":  # a score that nothing beats

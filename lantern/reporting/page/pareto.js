@@ -44,7 +44,7 @@ function tellBest(best, rule) {
   const named = best != null && `${rows[best].label}: ${byKey[axes.x].title} ${withBounds(rows[best], axes.x)}, ` +
     `${byKey[axes.y].title} ${withBounds(rows[best], axes.y)}.`;
   const doubt = content.best && !content.best.is_faster ? " No setting is proven faster than plain decoding." : "";
-  at("budget").textContent = rule ? `Fastest, ${rule} (★): ${named || "none"}${doubt}` : "";
+  at("budget").textContent = rule ? `Fastest by its lower bound, ${rule} (★): ${named || "none"}${doubt}` : "";
   choose({ best: best ?? null });
 }
 

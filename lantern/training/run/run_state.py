@@ -149,9 +149,10 @@ class RunFolder(pl.Callback):
 
 def _measurement(config: dict[str, Any], weights: Mapping[str, str]) -> dict[str, Any]:
     """What decides a validation's figures, and the data that a best score belongs to."""
-    splits = config.get("batches", {}).get("splits") or {}
+    validation = (config.get("batches", {}).get("splits") or {}).get("validation") or {}
     parts = {key: config.get(key) for key in ("seed", "data", "rendered", "sampling")}
-    parts["validation"] = splits.get("validation")
+    is_limited = validation.get("share") is not None  # else max_time, which is the training's, decides no image
+    parts["validation"] = {name: value for name, value in validation.items() if is_limited or name != "max_time"}
     return lasting_settings(parts) | {"weights": {name: value for name, value in weights.items() if name != CODE}}
 
 
