@@ -16,6 +16,7 @@ class Figure:
     bounds: bool = False  # <key>_low and <key>_high stand beside it
     shown: bool = False  # on a page before "all columns" is asked for
     printed: int = 0  # its rank on a terminal that is too narrow for all, 1 the first; 0: not printed
+    beside: str = ""  # the figure with which it is printed, or neither
     kept: bool = False  # in docs/rows
     fixed: bool = False  # a key of every row, None where it was not measured
     merged: str = ""  # over the points of a sweep that all measure plain decoding: "mean", "sum", or "" for the first
@@ -48,6 +49,9 @@ FIGURES: dict[str, Figure] = {figure.key: figure for figure in (
     _speed("latency_s", "s per image",
            "Seconds from prompt to one image's tokens, text encoder included, one image at a time.",
            "low", shown=True, printed=7, kept=True, merged="mean"),
+    _speed("baseline_latency_s", "AR s per image",
+           "Seconds per image of the plain decoding that this setting was timed against: its own, times the speed-up.",
+           printed=7, beside="latency_s", kept=True, merged="mean"),
     _speed("end_to_end_s", "s end to end", "Seconds from prompt to image.", "low", merged="mean"),
     _speed("round_ms", "round ms", "Milliseconds per round.", "low", printed=8, kept=True, merged="mean"),
     _speed("draft_ms", "draft ms",
@@ -60,14 +64,11 @@ FIGURES: dict[str, Figure] = {figure.key: figure for figure in (
     _speed("accept_ms", "accept ms",
            "Milliseconds per round spent on choosing the accepted tokens and committing them.",
            "low", printed=17, kept=True, merged="mean"),
-    Figure("head_ms", "head ms",
-           "Milliseconds per round in the diffusion head of verification; a part of accepting.",
+    Figure("head_ms", "head ms", "Milliseconds per round in the diffusion head of verification; a part of accepting.",
            "speed", "low", kept=True),
     _speed("overhead", "overhead",
            "Share of a round that is neither a target nor a drafter forward pass; none on a GPU.", "low", kept=True),
     _speed("target_nodes", "target nodes", "Tree nodes per image that the target judged.", "low"),
-    _speed("baseline_latency_s", "AR s per image",
-           "Seconds per image of the plain decoding that this setting was timed against.", kept=True, merged="mean"),
     _speed("num_timed", "timed", "Number of images timed one at a time.", kept=True, merged="sum"),
     _speed("retimed", "timed again",
            "Number of images timed more than once, since other processes used the cores or the run was stopped between "
@@ -82,7 +83,7 @@ FIGURES: dict[str, Figure] = {figure.key: figure for figure in (
            "law", "low", bounds=True, shown=True, printed=3, kept=True, fixed=True, plotted=True),
     Figure("output_tv_floor", "TV floor",
            "Output TV of the exact rule by the same estimate, which would be 0 with infinitely many redraws; none "
-           "where picks are compared.", "law", printed=9, kept=True),
+           "where picks are compared.", "law", printed=3, beside="output_tv", kept=True),
     Figure("output_tv_positions", "TV positions", "Number of positions of which output TV is the mean.",
            "law", printed=18, kept=True),
     Figure("output_tv_redraws", "TV redraws", "Redraws of a node's children; none where the law has a closed form.",

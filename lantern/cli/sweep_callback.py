@@ -95,6 +95,10 @@ class SweepReport(Callback):
             log.info(told + " for several settings", folder, folder)
             return
         report_sweep(folder, config.sweep.name, instantiate(config.tracking), instantiate(config.budget))
+        is_search = not hasattr(get_class(config.hydra.sweeper._target_), "split_arguments")
+        if is_search and (metric := config.optimized_metric) and (folder / "best.json").is_file():
+            told = "the sweeper's best is by {} as measured, chance included; the fastest setting is by its lower bound"
+            print(told.format(metric))
         if (left := self._points - len(point_folders(folder))) > 0:  # failed, or in a job that goes on
             told = "%d of %d points have no results yet; fix any errors above and start again with hydra.sweep.dir=%s"
             log.warning(told, left, self._points, folder)

@@ -3,29 +3,16 @@ sweep's points and the acceptance profiles of settings."""
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from lantern.errors import LanternError
-from lantern.evaluation.rows import (
-    SUMMARY,
-    Row,
-    append_rows,
-    encode,
-    is_baseline,
-    merge_rows,
-    read_rows,
-    read_summary,
-    run_name,
-    setting_id,
-)  # fmt: skip
+from lantern.evaluation.rows import SUMMARY, Row, append_rows, encode, merge_rows, read_rows, read_summary, setting_id
 from lantern.metrics.profile import Profile
 from lantern.reporting.page.pictures import read_pictures, shared_records
 from lantern.reporting.page.write import write_page
 from lantern.reporting.plots import draw_grid, draw_pareto
-from lantern.reporting.ranking import BASELINE, Budget, rank_rows, rows_timed_alike
+from lantern.reporting.ranking import Budget, check_alike, rank_rows, warn_of_rows_left_out
 from lantern.reporting.table import format_table, label_rows, terminal_width, warning_lines, write_csv
 from lantern.runtime.files import read_object, replace_text
 from lantern.runtime.progress_line import ProgressLine
@@ -33,7 +20,6 @@ from lantern.runtime.progress_line import ProgressLine
 log = logging.getLogger(__name__)
 GRID_PROMPTS = 6
 FIGURES = ("pareto.png", "grid.png")
-HASHED_PARTS = {"weights": "target", "tokenizers": "tokenizer"}  # of a model, by the words of an error
 PROFILES = "profiles.json"  # acceptance profiles by setting id
 SWEEP = "sweep.jsonl"  # the points that the last sweep of a folder has finished
 
@@ -68,7 +54,7 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
     if not merged:
         return []
     check_alike(merged)
-    _warn_of_rows_left_out(measured, merged)
+    warn_of_rows_left_out(measured, merged)
     rows = rank_rows(merged, budget)
     write_csv(rows, folder / "results.csv")
     with closing(ProgressLine("report")) as line:
@@ -80,39 +66,6 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
     warned = "".join(f"{line}\n" for line in warning_lines(rows))
     print(f"\n{format_table(rows, terminal_width())}\n\n{warned}{folder}/results.csv\n{folder}/report.html")
     return rows
-
-
-def _warn_of_rows_left_out(measured: Sequence[Row], merged: Sequence[Row]) -> None:
-    counts = Counter(setting_id(row) for row in measured if not is_baseline(row))
-    if repeated := counts.total() - len(counts):
-        log.warning(
-            "%d points repeat the setting of another one, and the table has the last row of each: speed, quality, "
-            "metrics and output_tv are no part of a setting; measure such points in other folders", repeated,
-        )  # fmt: skip
-    methods = [row for row in merged if row.get("speedup") is not None and not is_baseline(row)]
-    alike = rows_timed_alike(methods)
-    if left := len(methods) - len(alike):
-        kinds = [key for key in BASELINE if len({str(row.get(key)) for row in methods}) > 1]
-        kind = ", ".join(f"{key} {alike[0].get(key)}" for key in kinds)
-        log.warning(
-            "%d rows are not ranked: their plain decoding was timed with another %s than that of the others (%s), so "
-            "that speed-ups do not compare", left, " or ".join(kinds), kind,
-        )  # fmt: skip
-
-
-def check_alike(rows: Sequence[Row]) -> None:
-    found: dict[str, dict[str, Row]] = {}  # by kind and value
-    for row in rows:
-        weights = ((f"{part} of {row['model']}", f"{key}_hash") for part, key in HASHED_PARTS.items())
-        values = [(kind, str(row.get(key) or "")) for kind, key in (("code", "code"), *weights)]
-        values += [("code of " + text.split(" ")[0], text) for text in (row.get("user_code") or "").split(", ")]
-        for kind, value in values:
-            if value:
-                found.setdefault(kind, {}).setdefault(value, row)
-    for kind, by_value in found.items():
-        if len(by_value) > 1:
-            names = ", ".join(f"{value} in {run_name(by_value[value])}" for value in sorted(by_value))
-            raise LanternError(f"the rows have different {kind} ({names}); measure all of them again with the same")
 
 
 def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> None:

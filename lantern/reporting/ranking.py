@@ -1,5 +1,7 @@
-"""The winner of a sweep: its quality budget, the order of its rows, and the fastest setting within the budget."""
+"""The winner of a sweep: its quality budget, which of its rows compare, their order, and the fastest setting within the
+budget."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,12 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lantern.errors import LanternError, check_whole, is_number
-from lantern.evaluation.rows import Row, encode, is_baseline
+from lantern.evaluation.rows import Row, encode, is_baseline, run_name, setting_id
 from lantern.figures import figure_of
 from lantern.metrics.intervals import Interval, simultaneous_factor
 from lantern.reporting.table import format_value, label_rows, marks
 from lantern.runtime.files import replace_text
 
+log = logging.getLogger(__name__)
+HASHED_PARTS = {"weights": "target", "tokenizers": "tokenizer"}  # of a model, by the words of an error
 VERDICTS = ("lossless", "yes", "open", "no")  # yes: the bounds keep every limit; open: only the values do
 PLACE = ("device", "threads", "torch")
 BASELINE = (  # on which the speed of plain decoding depends
@@ -156,6 +160,39 @@ def _timed_by(row: Row) -> tuple[str, ...]:
     return tuple(str(row.get(key)) for key in BASELINE)
 
 
+def warn_of_rows_left_out(measured: Sequence[Row], merged: Sequence[Row]) -> None:
+    counts = Counter(setting_id(row) for row in measured if not is_baseline(row))
+    if repeated := counts.total() - len(counts):
+        log.warning(
+            "points that repeat the setting of another one: %d, of which the table has the last row: speed, quality, "
+            "metrics and output_tv are no part of a setting; measure such points in other folders", repeated,
+        )  # fmt: skip
+    methods = [row for row in merged if row.get("speedup") is not None and not is_baseline(row)]
+    alike = rows_timed_alike(methods)
+    if left := len(methods) - len(alike):
+        kinds = [key for key in BASELINE if len({str(row.get(key)) for row in methods}) > 1]
+        kind = ", ".join(f"{key} {alike[0].get(key)}" for key in kinds)
+        log.warning(
+            "rows not ranked: %d, whose plain decoding was timed with another %s than that of the others (%s), so that "
+            "speed-ups do not compare", left, " or ".join(kinds), kind,
+        )  # fmt: skip
+
+
+def check_alike(rows: Sequence[Row]) -> None:
+    found: dict[str, dict[str, Row]] = {}  # by kind and value
+    for row in rows:
+        weights = ((f"{part} of {row['model']}", f"{key}_hash") for part, key in HASHED_PARTS.items())
+        values = [(kind, str(row.get(key) or "")) for kind, key in (("code", "code"), *weights)]
+        values += [("code of " + text.split(" ")[0], text) for text in (row.get("user_code") or "").split(", ")]
+        for kind, value in values:
+            if value:
+                found.setdefault(kind, {}).setdefault(value, row)
+    for kind, by_value in found.items():
+        if len(by_value) > 1:
+            names = ", ".join(f"{value} in {run_name(by_value[value])}" for value in sorted(by_value))
+            raise LanternError(f"the rows have different {kind} ({names}); measure all of them again with the same")
+
+
 def speed_rank(row: Row) -> tuple[bool, float]:
     """Sort key, the fastest last: by the lower bound of the speed-up, since a noisy row's value may lie far above the
     truth. Rows without a bound come first, in the order of their values."""
@@ -178,18 +215,17 @@ def is_proven_faster(rows: Sequence[Row]) -> bool:
 
 
 def rank_rows(rows: Sequence[Row], budget: Budget) -> list[Row]:
-    """The rows with their verdicts. Rows of several methods are sorted: those timed alike first, of these those within
-    the budget, then by speed_rank; rows of one method keep their order."""
-    tried = _number_of_lossy(rows)
-    judged = [row | {"within_budget": budget.verdict(row, tried)} for row in rows]
+    """The rows with their verdicts, ranked if timed alike. Rows of several methods are sorted: those ranked first, of
+    these those within the budget, then by speed_rank; rows of one method keep their order."""
+    tried, alike = _number_of_lossy(rows), set(map(id, rows_timed_alike(rows)))
+    judged = [row | {"within_budget": budget.verdict(row, tried), "ranked": id(row) in alike} for row in rows]
     if len({row.get("method") for row in rows if not is_baseline(row)}) < 2:
         return judged
-    alike = set(map(id, rows_timed_alike(judged)))
 
     def place(row: Row) -> tuple:
         (has_bound, speed), verdict = speed_rank(row), row["within_budget"]
         kind = max(0, VERDICTS.index(verdict) - 1) if verdict else len(VERDICTS)  # 0: within the budget
-        return not is_baseline(row), id(row) not in alike, kind, not has_bound, -speed
+        return not is_baseline(row), not row["ranked"], kind, not has_bound, -speed
 
     return sorted(judged, key=place)
 
@@ -210,8 +246,7 @@ def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice 
     lossless = Choice(max(timed, key=speed_rank, default=best.row), True, candidates)
     record = {"budget": asdict(budget), "certain": best.is_certain, "setting": labels[id(best.row)]}
     record |= {"row": best.corrected, "candidates": best.candidates, **{key: best.row.get(key) for key in PLACE}}
-    name = labels[id(lossless.row)] if timed else None
-    record |= {"ranked_by": "speedup_low", "lossless": name}
+    record |= {"ranked_by": "speedup_low", "lossless": labels[id(lossless.row)] if timed else None}
     replace_text(folder / "best.json", encode(record, indent=2) + "\n")
     doubt = "" if best.is_certain else "; not certain, since the bounds of its losses are beyond the limit"
     print(f"fastest setting, lossless or with {budget.describe(rows)}: {_line(best, labels)}{doubt}")
@@ -222,5 +257,10 @@ def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice 
 
 
 def _line(choice: Choice, labels: Mapping[int, str]) -> str:
-    speed = format_value(choice.corrected, "speedup")
-    return f"{labels[id(choice.row)]}, speed-up {speed}, the best of {choice.candidates} by the lower bound"
+    """The setting, and why it is this one."""
+    row, has_bound = choice.row, speed_rank(choice.row)[0]
+    told = f"{labels[id(row)]}, speed-up {format_value(choice.corrected, 'speedup')}: its "
+    told += "lower bound is the largest" if has_bound else "value is the largest, without bounds"
+    if not has_bound or choice.candidates == 1 or is_baseline(row):
+        return told
+    return f"{told}; these bounds are wider than the table's, since it is the best of {choice.candidates} settings"

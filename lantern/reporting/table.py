@@ -130,10 +130,11 @@ def format_table(rows: Sequence[Row], width: int = 0) -> str:
     first += [_aligned([name, *(own[name] for own in words)]) for name in differing]
     columns = {figure: _aligned([figure.title, *(format_value(row, figure.key) for row in rows)]) for figure in found}
     shown, room = set[Figure](), width - sum(len(column[0]) + len(GAP) for column in first) + len(GAP)
-    for figure in sorted(found, key=lambda one: one.printed or len(FIGURES)):
-        room -= len(columns[figure][0]) + len(GAP)
+    for figure in sorted((one for one in found if not one.beside), key=lambda one: one.printed or len(FIGURES)):
+        group = [one for one in found if figure.key in (one.key, one.beside)]
+        room -= sum(len(columns[one][0]) + len(GAP) for one in group)
         if not width or room >= 0 or not shown:
-            shown.add(figure)
+            shown.update(group)
     lines = [GAP.join(cells) for cells in zip(*first, *(columns[one] for one in found if one in shown), strict=True)]
     left = ", ".join(figure.title for figure in found if figure not in shown)
     told = [*([f"in results.csv: {left}"] if left else []), *([BUDGET_WORDS] if "budget" in differing else [])]

@@ -89,6 +89,18 @@ def test_a_sweep_names_the_best_setting_under_its_budget_on_paper_too(tmp_path, 
     assert best["lossless"] == "AR"
 
 
+class Search:
+    """A sweeper that chooses its points as it goes and names a winner of its own, as Optuna's does."""
+
+
+def test_a_searchs_own_winner_is_told_from_the_fastest_setting(tmp_path, capsys):
+    """Catches two winners without a word of which is which."""
+    callback = begun(tmp_path, "optimized_metric=speedup", f"hydra.sweeper._target_={__name__}.Search")
+    sweep_folder(tmp_path)
+    callback.report_failed()
+    assert "the sweeper's best is by speedup as measured, chance included; the fastest" in capsys.readouterr().out
+
+
 def test_a_report_that_fails_is_a_failure(tmp_path, caplog):
     """Catches an exception that Hydra turns into a warning, and a traceback behind the error of a failed point."""
     (tmp_path / "results.csv").mkdir()

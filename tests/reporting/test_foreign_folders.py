@@ -44,15 +44,17 @@ def test_only_files_of_the_run_folder_are_put_into_its_page(way, sweep, tmp_path
     assert "leads out of the folder" in caplog.text
 
 
-def test_a_linked_summary_and_a_linked_point_are_not_read(sweep, tmp_path, caplog):
+def test_a_linked_summary_and_a_linked_point_are_not_read_and_a_missing_record_is_told(sweep, tmp_path, caplog):
     """Catches JSON of this disk, such as a provenance with its settings, in the page of a foreign folder."""
     elsewhere = made_sweep(tmp_path / "elsewhere") / "0"
     (sweep / "0" / SUMMARY).unlink()
     (sweep / "0" / SUMMARY).symlink_to(elsewhere / SUMMARY)
     (sweep / "7").symlink_to(elsewhere)
+    (sweep / "1" / RECORDS).unlink()
     assert [row["label"] for row in report(sweep)["rows"]] == ["AR", "shared_noise δ 0.1", "ratio δ 0.4"]
     assert f"{sweep}/7 is a link to another place" in caplog.text
     assert f"{sweep}/0/{SUMMARY} is damaged" in caplog.text
+    assert f"{sweep}/1/{RECORDS} is missing: its images are not shown" in caplog.text
 
 
 def half(path: Path) -> None:
@@ -72,7 +74,7 @@ def test_a_broken_picture_leaves_its_prompt_out(harm, sweep, caplog):
     harm(next((sweep / "1" / "images").glob("00001-*")))
     content = report(sweep)
     assert [prompt["text"] for prompt in content["prompts"]] == [PROMPTS[0], PROMPTS[2]]
-    assert "1 prompts are left out of the pictures" in caplog.text or harm is os.unlink
+    assert "prompts left out of the pictures: 1" in caplog.text or harm is os.unlink
     assert (sweep / "grid.png").is_file()
 
 

@@ -10,9 +10,9 @@ from support.fake_pipeline import Brightness, FakePipeline
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import encode
-from lantern.reporting.merge import check_alike, merge_points, point_folders, read_profiles, write_profiles
+from lantern.reporting.merge import merge_points, point_folders, read_profiles, write_profiles
 from lantern.reporting.publish import write_images, write_measurements
-from lantern.reporting.ranking import Budget
+from lantern.reporting.ranking import Budget, check_alike
 from lantern.runtime.files import replace_text
 
 ROW = {"model": "a", "drafter": "none", "acceptance": "exact", "tree": "none", "code": "c1", "target_hash": "w1"}
@@ -47,10 +47,10 @@ def test_plain_decoding_of_two_tokenizers_is_refused_and_not_averaged(tmp_path):
 
 
 @pytest.mark.parametrize(("change", "warning"), [
-    ({}, "1 points repeat the setting of another one"),
-    ({"threads": 2}, "1 rows are not ranked: their plain decoding was timed with another threads"),
-    ({"cuda_graphs": False}, "1 rows are not ranked: their plain decoding was timed with another cuda_graphs"),
-    ({"compile": True}, "1 rows are not ranked: their plain decoding was timed with another compile"),
+    ({}, "repeat the setting of another one: 1"),
+    ({"threads": 2}, "rows not ranked: 1, whose plain decoding was timed with another threads"),
+    ({"cuda_graphs": False}, "rows not ranked: 1, whose plain decoding was timed with another cuda_graphs"),
+    ({"compile": True}, "rows not ranked: 1, whose plain decoding was timed with another compile"),
     ({"tree": "chain"}, None),
 ])  # fmt: skip
 def test_points_that_are_one_setting_or_not_timed_alike_are_named(tmp_path, change, warning, caplog):

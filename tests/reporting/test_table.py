@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from lantern.figures import FIGURES
-from lantern.reporting.plots import draw_pareto, limits_of, pareto_front, price_of
+from lantern.reporting.plots import draw_pareto
+from lantern.reporting.ranking import Budget, rank_rows
 from lantern.reporting.table import format_table, label_rows
 
 SHARED = {"model": "m", "tree": "static", "seed": 0, "acceptance": "exact", "temperature": 1.0}
@@ -58,9 +58,11 @@ def test_differences_from_plain_decoding_are_printed_where_nothing_else_judges_i
 
 
 def test_a_table_fits_its_terminal_by_what_matters_least():
-    """Catches lines that a terminal of 100 letters breaks, and a column that is gone without a word."""
+    """Catches lines that a terminal of 100 letters breaks, a column that is gone without a word, an output TV without
+    its floor, and seconds beside a speed-up without those of plain decoding that it is over."""
     figures = {"speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1, "tokens_per_step": 3.0, "output_tv": 0.125}
     figures |= {key: 1.25 for key in ("latency_s", "round_ms", "draft_ms", "verify_ms", "accept_ms", "target_forwards")}
+    figures |= {"output_tv_floor": 0.03, "baseline_latency_s": 2.5}
     rows = [SHARED | figures | {"drafter": "eagle", "tree": tree, "within_budget": verdict}
             for tree, verdict in (("static", "open"), ("eagle2", "no"))]  # fmt: skip
     whole, narrow = format_table(rows), format_table(rows, 80)
@@ -69,17 +71,31 @@ def test_a_table_fits_its_terminal_by_what_matters_least():
     assert "in results.csv: " in narrow
     assert "accept ms" in narrow.split("in results.csv: ")[1]
     assert "open, by the values alone" in whole
+    heads = [format_table(rows, width).splitlines()[0] for width in range(60, 200)]
+    assert {(head.count("output TV"), head.count("TV floor")) for head in heads} == {(0, 0), (1, 1)}
+    assert {head.count("s per image") for head in heads} == {0, 2}
 
 
-def test_plain_decoding_stands_in_every_panel_and_bounds_that_leave_it_set_no_axis(tmp_path):
-    """Catches a plot of output TV without its reference, a front of settings slower than plain decoding, and points in
-    a corner beside one bound of 40."""
-    plain = {"drafter": "none", "speedup": 1.0}
-    rows = [{"speedup": 0.5, "output_tv": 0.1}, {"speedup": 2.0, "output_tv": 0.2}]
-    rows[1] |= {"speedup_low": 1.9, "speedup_high": 40.0}
-    priced = [row | {"output_tv": price_of(row, FIGURES["output_tv"])} for row in (plain, *rows)]
-    assert [row["speedup"] for row in pareto_front(priced, "output_tv")] == [1.0, 2.0]
-    low, high = limits_of(priced, "speedup")
-    assert (low < 0.5, 2.0 < high < 3.0) == (True, True)
-    shared = {"acceptance": "exact", "tree": "t"}
-    assert draw_pareto([shared | row for row in (plain, *rows)], ["AR", "a", "b"], tmp_path / "pareto.png").is_file()
+def test_a_panel_has_its_reference_a_front_of_rows_that_compare_and_axes_that_values_set(monkeypatch):
+    """Catches output TV without plain decoding; a front of settings slower than it, of the noise in lossless methods'
+    estimates, of rows whose plain decoding was timed otherwise, or of distances of other numbers of images; and points
+    in a corner beside one bound of 40."""
+    drawn, method = [], {"drafter": "eagle", "num_images": 96}
+    monkeypatch.setattr("lantern.reporting.plots.save_figure", lambda figure, _: drawn.append(figure))
+    tv = {"output_tv": 0.02, "output_tv_low": 0.01, "output_tv_high": 0.03}
+    rows = [method | {"drafter": "none", "speedup": 1.0, "frechet": 5.0}]
+    rows += [method | {"speedup": 0.5, "frechet": 5.3, "output_tv": 0.1}]
+    rows += [method | {"speedup": 1.5, "frechet": 5.1, "lossless": True} | tv]
+    rows += [method | {"speedup": 1.8, "frechet": 5.2, "lossless": True, "output_tv": 0.03}]
+    rows += [method | {"speedup": 2.0, "frechet": 6.0, "output_tv": 0.2, "speedup_low": 1.9, "speedup_high": 40.0}]
+    rows += [method | {"speedup": 4.0, "frechet": 5.0, "output_tv": 0.1, "compile": True}]
+    rows += [method | {"speedup": 3.0, "frechet": 1.0, "num_images": 8}]
+    draw_pareto(rank_rows(rows, Budget({})), "abcdefg", "pareto.png")
+    fronts = {axes.get_ylabel(): axes.lines[0].get_xydata().tolist() for axes in drawn[0].axes}
+    assert fronts == {
+        "output TV (down is better; lossless: 0)": [[1.8, 0.0], [2.0, 0.2]],
+        "Fréchet, 96 images (down is better)": [[1.0, 5.0], [1.5, 5.1], [1.8, 5.2], [2.0, 6.0]],
+    }
+    low, high = drawn[0].axes[0].get_xlim()
+    assert (low < 0.5, 4.0 < high < 6.0) == (True, True)
+    assert "pale: not ranked" in drawn[0].axes[0].get_xlabel()

@@ -56,9 +56,8 @@ def tracked(tmp_path_factory, weights) -> dict[str, OfflineRun]:
 
 def test_runs_of_a_sweep_share_a_group_and_have_a_job_type(tracked):
     folder = tracked["folder"]
-    point, plain, summary = (
-        tracked[name] for name in ("fake/lantern/static/k100-d0.03", "fake/ar", f"delta-{folder.name}/summary")
-    )
+    names = "fake/lantern/static/k100-d0.03", "fake/ar", f"delta-{folder.name}/summary"
+    point, plain, summary = map(tracked.get, names)
     assert {run.run.run_group for run in (point, plain, summary)} == {f"delta-{folder.name}"}
     assert [run.run.job_type for run in (point, plain, summary)] == ["evaluate", "evaluate", "summary"]
     assert list(point.run.tags) == ["mine", "fake", "eagle", "static", "ratio", "lantern"]
@@ -129,9 +128,7 @@ def test_a_run_keeps_its_id_when_its_sweep_is_run_again_and_other_folders_have_o
 
 
 @pytest.mark.parametrize(("mode", "patience"), [("offline", wandb.Settings().init_timeout), ("online", INIT_TIMEOUT_S)])
-def test_a_failing_tracker_is_a_warning_and_offline_no_server_is_waited_for(
-    mode, patience, tmp_path, monkeypatch, caplog
-):
+def test_a_failing_tracker_is_a_warning_and_offline_no_server_delays(mode, patience, tmp_path, monkeypatch, caplog):
     """Catches an offline run that a busy machine loses, because no server may delay a sweep, and a folder that W&B's
     service, which an earlier program may have started elsewhere, looks for in its own working folder."""
 
@@ -156,13 +153,10 @@ def test_what_was_kept_offline_is_sent_by_the_command_that_is_printed(tmp_path, 
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        ([], "offline"), (["WANDB_API_KEY"], "online"), (["NETRC"], "online"),
-        (["WANDB_API_KEY", "WANDB_MODE"], "disabled"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("names", "expected"), [
+    ([], "offline"), (["WANDB_API_KEY"], "online"), (["NETRC"], "online"),
+    (["WANDB_API_KEY", "WANDB_MODE"], "disabled"),
+])  # fmt: skip
 def test_tracking_is_online_only_with_a_key_at_hand(tmp_path, monkeypatch, names, expected):
     (tmp_path / "netrc").write_text("machine api.wandb.ai login user password x\n")
     values = {"WANDB_API_KEY": "k", "WANDB_MODE": "disabled", "NETRC": str(tmp_path / "netrc")}

@@ -110,11 +110,11 @@ def test_at_large_batches_plain_decoding_wins_without_many_a_batch_being_decoded
     assert not machine.asked
 
 
-@pytest.mark.parametrize("takes", [EAGLE, JACOBI, REFINED])
-def test_a_killed_run_goes_on_with_the_shape_it_had_found(takes, tmp_path):
+@pytest.mark.parametrize(("takes", "node"), [(EAGLE, 0.05), (JACOBI, 0.05), (REFINED, 0.05), (EAGLE, 1.0)])
+def test_a_killed_run_goes_on_with_the_shape_it_had_found_or_with_none(takes, node, tmp_path):
     """Catches a search that is repeated, and a shape that comes back from the disk as another."""
     search = AutoTree(["a"])
-    machines = [Machine(1.0, 0.05, 0.1, frozenset(takes), guessed=lambda depth, length: 0.8) for _ in range(3)]
+    machines = [Machine(1.0, node, 2 * node, frozenset(takes), guessed=lambda depth, length: 0.8) for _ in range(3)]
     first, again, other = (
         search.at(1, SavedChoice(tmp_path / CHOICE, asked)).resolve(machine)
         for asked, machine in zip(("run", "run", "another run"), machines, strict=True)
@@ -122,20 +122,12 @@ def test_a_killed_run_goes_on_with_the_shape_it_had_found(takes, tmp_path):
     assert not machines[1].asked
     assert machines[2].asked
     assert written(first) == written(again) == written(other)
+    assert (first is None) == (node == 1.0)
 
 
-def written(shape: DrafterOverrides) -> dict:
-    settings = shape.settings.items()
+def written(shape: DrafterOverrides | None) -> dict:
+    settings = shape.settings.items() if shape else ()
     return {name: value if isinstance(value, int) else (value.name, value.num_nodes) for name, value in settings}
-
-
-def test_a_search_that_found_nothing_is_kept_as_well(tmp_path):
-    search = AutoTree(["a"], 1, SavedChoice(tmp_path / CHOICE, "run"))
-    machine = Machine(1.0, 1.0, 1.0)
-    assert search.resolve(machine) is None
-    machine.asked.clear()
-    assert search.resolve(machine) is None
-    assert not machine.asked
 
 
 class Chains(Machine):

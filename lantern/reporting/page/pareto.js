@@ -4,13 +4,26 @@ const qualities = columns.filter(column => column.kind !== "speed" && column.bet
 const axes = { x: speeds[0]?.key, y: (qualities.findLast(column => column.plotted) ?? qualities[0])?.key, within: 10 };
 const MARGIN = { top: 14, right: 18, bottom: 46, left: 58 };
 
-// Plain decoding and lossless methods lose nothing of its law: they stand in every plot.
-const place = (row, key) => valueOf(row, key) ?? ((row.baseline || row.values.lossless) && byKey[key].kind === "law" && byKey[key].better === "low" ? 0 : null);
-const plotted = () => rows.map((_, i) => i).filter(i => [axes.x, axes.y].every(key => place(rows[i], key) != null));
+// Plain decoding and lossless methods lose nothing of its law, whatever an estimate says that has a floor.
+const keeps = (row, key) => (row.baseline || row.values.lossless) && byKey[key].kind === "law" && byKey[key].better === "low";
+const place = (row, key) => (keeps(row, key) ? 0 : valueOf(row, key));
+const interval = (row, key) => (keeps(row, key) ? null : bounds(row, key));
+const told = (row, key) => (keeps(row, key) ? "0 (lossless)" : withBounds(row, key));
+
+// The rows that were timed and judged. A metric of other numbers of images does not compare: the most common stays.
+function plotted() {
+  const found = rows.map((_, i) => i).filter(i => [axes.x, axes.y].every(key => place(rows[i], key) != null));
+  if (byKey[axes.y].kind !== "images") return found;
+  const number = index => rows[index].values.num_images ?? 0;
+  const count = most => found.filter(i => !rows[i].baseline && number(i) === most).length;
+  const [most] = found.map(number).sort((a, b) => count(b) - count(a) || b - a);
+  return found.filter(i => number(i) === most);
+}
+const isRanked = index => rows[index].values.ranked !== false;
 const isBetter = (a, b) => (byKey[axes.y].better === "high" ? a > b : a < b);
 
 function front(points) {
-  const order = [...points].sort((a, b) => place(rows[b], axes.x) - place(rows[a], axes.x));
+  const order = points.filter(isRanked).sort((a, b) => place(rows[b], axes.x) - place(rows[a], axes.x));
   const kept = [];
   for (const index of order)
     if (!kept.length || isBetter(place(rows[index], axes.y), place(rows[kept.at(-1)], axes.y))) kept.push(index);
@@ -24,7 +37,7 @@ function plainOf(row) {
   if (more != null) return value - more;
   return less != null ? value + less : firstPlain();
 }
-const firstPlain = () => place(rows.find(row => row.baseline && place(row, axes.y) != null) ?? { values: {} }, axes.y);
+const firstPlain = () => place(rows[plotted().find(i => rows[i].baseline)] ?? { values: {} }, axes.y);
 
 function limit(plain) {
   const slack = (Math.abs(plain) * axes.within) / 100;
@@ -36,13 +49,13 @@ const isInside = row => row.baseline || row.values.lossless || !isBetter(limit(p
 // The reader's budget, of the metric that is drawn.
 function tellBudget() {
   const known = firstPlain() != null;
-  const [best] = known ? plotted().filter(i => isInside(rows[i])).sort(byLowerBound(axes.x)) : [];
+  const [best] = known ? plotted().filter(i => isRanked(i) && isInside(rows[i])).sort(byLowerBound(axes.x)) : [];
   tellBest(best, known && `lossless or within ${axes.within} % of plain decoding's ${byKey[axes.y].title}`);
 }
 
 function tellBest(best, rule) {
   const named = best != null && `${rows[best].label}: ${byKey[axes.x].title} ${withBounds(rows[best], axes.x)}, ` +
-    `${byKey[axes.y].title} ${withBounds(rows[best], axes.y)}.`;
+    `${byKey[axes.y].title} ${told(rows[best], axes.y)}.`;
   const doubt = content.best && !content.best.is_faster ? " No setting is proven faster than plain decoding." : "";
   at("budget").textContent = rule ? `Fastest by its lower bound, ${rule} (★): ${named || "none"}${doubt}` : "";
   choose({ best: best ?? null });
@@ -58,7 +71,7 @@ function ticks(low, high, count) {
 
 // Values set the axis, and bounds near them: wider ones end at its edge.
 function scale(points, key, from, end) {
-  const values = points.map(i => place(rows[i], key)), ends = points.flatMap(i => bounds(rows[i], key) ?? []);
+  const values = points.map(i => place(rows[i], key)), ends = points.flatMap(i => interval(rows[i], key) ?? []);
   const [least, most] = [Math.min(...values), Math.max(...values)], span = most - least || Math.abs(most) || 1;
   const low = Math.max(Math.min(least, ...ends), least - span / 2) - 0.06 * span;
   const high = Math.min(Math.max(most, ...ends), most + span / 2) + 0.06 * span;
@@ -66,7 +79,7 @@ function scale(points, key, from, end) {
   return { low, high, to };
 }
 
-function axisMarks(x, y, width, height) {
+function axisMarks(x, y, width, height, images) {
   const bottom = height - MARGIN.bottom, marks = [];
   for (const tick of ticks(x.low, x.high, Math.max(3, width / 110))) {
     marks.push(svg("line", { class: "rule", x1: x.to(tick), x2: x.to(tick), y1: MARGIN.top, y2: bottom }));
@@ -80,15 +93,16 @@ function axisMarks(x, y, width, height) {
   const down = up.better === "low" ? "lower" : "higher";
   marks.push(svg("text", { x: width - MARGIN.right, y: height - 8, "text-anchor": "end" }, `${across.title}: right is faster`));
   const turned = `rotate(-90) translate(${-MARGIN.top} 14)`;
-  marks.push(svg("text", { transform: turned, "text-anchor": "end" }, `${up.title}: ${down} is better`));
+  const judged = up.kind === "images" && images ? `, ${images} images` : "";
+  marks.push(svg("text", { transform: turned, "text-anchor": "end" }, `${up.title}${judged}: ${down} is better`));
   return marks;
 }
 
 function pointMark(index, x, y) {
   const row = rows[index], [px, py] = [x.to(place(row, axes.x)), y.to(place(row, axes.y))];
-  const [across, up] = [bounds(row, axes.x), bounds(row, axes.y)];
-  const name = `${row.label}: ${byKey[axes.x].title} ${withBounds(row, axes.x)}, ${byKey[axes.y].title} ${withBounds(row, axes.y)}`;
-  const group = svg("g", { class: `point${row.baseline ? " plain" : ""}`, tabindex: 0, role: "button", "aria-label": name, "data-row": index },
+  const [across, up] = [interval(row, axes.x), interval(row, axes.y)];
+  const name = `${row.label}: ${byKey[axes.x].title} ${withBounds(row, axes.x)}, ${byKey[axes.y].title} ${told(row, axes.y)}`;
+  const group = svg("g", { class: `point${row.baseline ? " plain" : ""}${isRanked(index) ? "" : " pale"}`, tabindex: 0, role: "button", "aria-label": name, "data-row": index },
     across && svg("line", { class: "bar", x1: x.to(across[0]), x2: x.to(across[1]), y1: py, y2: py }),
     up && svg("line", { class: "bar", x1: px, x2: px, y1: y.to(up[0]), y2: y.to(up[1]) }),
     svg("circle", { class: "reach", cx: px, cy: py, r: 16 }),
@@ -132,10 +146,11 @@ function drawPareto() {
   const end = rows.filter(row => row.baseline).length === 1 && firstPlain() != null ? limit(firstPlain()) : null;
   const seen = end != null && end > y.low && end < y.high;
   const drawing = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Speed against quality, one point per setting" },
-    ...axisMarks(x, y, width, height), svg("polyline", { class: "front", points: line }),
+    ...axisMarks(x, y, width, height, rows[points[0]].values.num_images), svg("polyline", { class: "front", points: line }),
     seen ? svg("line", { class: "limit", x1: MARGIN.left, x2: width - MARGIN.right, y1: y.to(end), y2: y.to(end) }) : null,
     ...marks.map(mark => mark.group), ...pointLabels(marks, width));
-  space.replaceChildren(drawing, el("div", { class: "tip", id: "tip", hidden: true, role: "tooltip" }));
+  const isPale = !points.every(isRanked), pale = "Pale: not ranked, since plain decoding was timed otherwise than for the others.";
+  space.replaceChildren(drawing, el("div", { class: "tip", id: "tip", hidden: true, role: "tooltip" }), ...(isPale ? [el("p", { class: "quiet" }, pale)] : []));
   markPoints();
 }
 

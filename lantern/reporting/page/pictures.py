@@ -72,7 +72,7 @@ def read_pictures(
         if len(read) == most:
             break
     if broken:
-        log.warning("%d prompts are left out of the pictures (%s)", len(broken), broken[0])
+        log.warning("prompts left out of the pictures: %d (%s)", len(broken), broken[0])
     return read
 
 

@@ -1,6 +1,7 @@
 """report.html: the page of a sweep or a run, one file that needs no network. It holds JSON, which its scripts draw."""
 
 import html
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -34,9 +35,7 @@ def write_page(
         "title": html.escape(title), "style": (PAGE_FOLDER / "style.css").read_text(encoding="utf-8"), "script": script,
         "content": content.replace("<", "\\u003c"),  # a prompt must not end the script element
     }  # fmt: skip
-    before, *slots = page.split("{{")
-    pieces = [before] + [fills[name] + after for name, after in (slot.split("}}", 1) for slot in slots)]
-    replace_text(path, "".join(pieces))
+    replace_text(path, re.sub(r"{{(\w+)}}", lambda slot: fills[slot[1]], page))
 
 
 def page_content(

@@ -27,17 +27,9 @@ def crowded(tmp_path):
     keys = [figure.key for figure in figures(shown=True)] + ["clip_score"]
     keys += [f"{name}_accuracy" for name in ("texture", "shape", "colour", "all")]
     names = ("none", "eagle", "refined_jacobi", "refined_branches")
-    rows = [
-        {
-            "model": "llamagen",
-            "drafter": name,
-            "acceptance": "lantern_pp_released",
-            "tree": "naive_extend_57",
-            "method": f"{name}_lantern",
-        }
-        | {key + end: value for key in keys for end, value in (("", 0.0123), ("_low", 0.0119), ("_high", 0.0127))}
-        for name in names
-    ]
+    values = {key + end: value for key in keys for end, value in (("", 0.0123), ("_low", 0.0119), ("_high", 0.0127))}
+    values |= {"model": "llamagen", "acceptance": "lantern_pp_released", "tree": "naive_extend_57"}
+    rows = [values | {"drafter": name, "method": f"{name}_lantern"} for name in names]
     for number, row in enumerate(rows):
         folder = tmp_path / str(number)
         folder.mkdir()
