@@ -100,7 +100,7 @@ class SweepReport(Callback):
             told = "the sweeper's best is by {} as measured, chance included; the fastest setting is by its lower bound"
             print(told.format(metric))
         if (left := self._points - len(point_folders(folder))) > 0:  # failed, or in a job that goes on
-            told = "%d of %d points have no results yet; fix any errors above and start again with hydra.sweep.dir=%s"
+            told = "points without results: %d of %d; fix any errors above and start again with hydra.sweep.dir=%s"
             log.warning(told, left, self._points, folder)
 
 

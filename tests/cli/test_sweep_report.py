@@ -142,4 +142,4 @@ def test_points_without_results_are_left_out_and_counted(tmp_path, caplog):
     (sweep_folder(tmp_path) / "2").mkdir()
     callback.report_failed()
     assert [point.name for point in point_folders(tmp_path)] == ["0", "1"]
-    assert "6 of 8 points have no results yet" in caplog.text
+    assert "points without results: 6 of 8" in caplog.text

@@ -79,15 +79,17 @@ function scale(points, key, from, end) {
   return { low, high, to };
 }
 
+const shortly = tick => (tick && Math.abs(tick) < 1e-4 ? tick.toExponential() : String(tick));
+
 function axisMarks(x, y, width, height, images) {
   const bottom = height - MARGIN.bottom, marks = [];
   for (const tick of ticks(x.low, x.high, Math.max(3, width / 110))) {
     marks.push(svg("line", { class: "rule", x1: x.to(tick), x2: x.to(tick), y1: MARGIN.top, y2: bottom }));
-    marks.push(svg("text", { class: "tick", x: x.to(tick), y: bottom + 18, "text-anchor": "middle" }, String(tick)));
+    marks.push(svg("text", { class: "tick", x: x.to(tick), y: bottom + 18, "text-anchor": "middle" }, shortly(tick)));
   }
   for (const tick of ticks(y.low, y.high, 5)) {
     marks.push(svg("line", { class: "rule", x1: MARGIN.left, x2: width - MARGIN.right, y1: y.to(tick), y2: y.to(tick) }));
-    marks.push(svg("text", { class: "tick", x: MARGIN.left - 8, y: y.to(tick) + 4, "text-anchor": "end" }, String(tick)));
+    marks.push(svg("text", { class: "tick", x: MARGIN.left - 8, y: y.to(tick) + 4, "text-anchor": "end" }, shortly(tick)));
   }
   const [across, up] = [axes.x, axes.y].map(key => byKey[key]);
   const down = up.better === "low" ? "lower" : "higher";
