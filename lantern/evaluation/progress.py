@@ -39,10 +39,12 @@ class EvaluationBar:
         self._show("starting")
 
     def expect(self, kind: Kind, images: int) -> None:
-        """More images of this point."""
+        """More images of this point; none where those there are timed again: the bar would run backwards."""
         if not self._decoded:
             self._last = self._clock()  # the first point alone loads libraries
         self.leave_out()
+        if self._later[kind] and not self._missing[kind]:
+            return
         self._missing[kind] += images
         self._later[kind] += images if kind != SHARED else 0
 
@@ -52,18 +54,20 @@ class EvaluationBar:
 
     def add(self, kind: Kind, number: int, is_new: bool) -> None:
         """Images that were decoded, or else found on record, which leaves fewer to decode."""
-        self._missing[kind] -= number
+        is_again = kind[0] == "speed" and not self._missing[kind]  # which is time of the point, and no image
+        self._missing[kind] -= 0 if is_again else number
         if not is_new:
             return
         seconds = self._passed()
         self._own_s += self._aside_s + (seconds if kind != SHARED else 0.0)
         self._aside_s = 0.0
-        self._seconds[kind] += seconds
         if kind == ("speed", True):
             self._plain_s.append(seconds / number)
-        self._decoded[kind] += number
-        self._share = self._decoded.total() / max(1, self._whole())
-        self.tell()
+        if not is_again:
+            self._seconds[kind] += seconds
+            self._decoded[kind] += number
+            self._share = max(self._share, self._decoded.total() / max(1, self._whole()))
+        self.tell(", timing again" if is_again else "")
 
     def tell(self, doing: str = "") -> None:
         """What is done with the images that are there, such as ", judging"."""

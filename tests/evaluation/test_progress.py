@@ -157,6 +157,24 @@ def test_the_time_left_of_a_sweep_follows_a_machine_that_becomes_free():
         assert seconds == pytest.approx(now[0] - at)
 
 
+def test_images_that_are_timed_again_are_time_of_the_point_and_in_no_total():
+    """Catches a bar that runs backwards, and all later points counted with the images that one point has repeated."""
+    now, stream, seen = [0.0], Terminal(), []
+    sweep, kinds = EvaluationBar(3, stream, lambda: now[0]), (("speed", True), ("speed", False))
+    for images in (4, 2, 4, 0, 4, 0):  # and, where they are none, timings of those
+        for kind in kinds:
+            sweep.expect(kind, images)
+        for kind in kinds * images:
+            now[0] += 10
+            sweep.add(kind, 1, True)
+            seen.append((sweep._share, sweep.left_s()))
+        if images < 4:
+            sweep.end_point()
+    assert seen == sorted(seen, key=lambda pair: pair[0])
+    assert "point 1 of 3, image 8 of 24, timing again" in stream.getvalue()
+    assert [seen[at][1] for at in (7, 11, 12, -1)] == [2 * 80, 2 * 120, 70 + 120, 0.0]
+
+
 def test_a_library_call_prints_nothing(tmp_path, capsys):
     evaluation(tmp_path, PROMPTS, 2, 4, 2).run(FakePipeline())
     assert capsys.readouterr() == ("", "")
