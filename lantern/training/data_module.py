@@ -80,7 +80,7 @@ class TrainingData(pl.LightningDataModule):
         check_least("batches", 1, batch_size=batch_size, validation_batch_size=validation_batch_size)
         check_least("batches", 1, num_images=num_images)
         self.splits, self.batch_size, self.seed, self.num_images = splits, batch_size, seed, num_images
-        self.validation_batch_size, self._unseen = validation_batch_size or batch_size, unseen
+        self.validation_batch_size, self.unseen = validation_batch_size or batch_size, unseen
         self._loader: ResumableLoader | None = None
         self._resumed: dict[str, int] = {}
 
@@ -108,8 +108,8 @@ class TrainingData(pl.LightningDataModule):
         """`count` evenly spaced items of the training, and as many held-out ones, fewer where there are fewer."""
         seen, validation = self._training(), self.splits.split("validation")
         chosen = [seen[i] for i in spaced(len(seen), count)]
-        if self._unseen is not None:
-            return chosen, self._unseen.few("validation", count)
+        if self.unseen is not None:
+            return chosen, self.unseen.few("validation", count)
         return chosen, [validation[i] for i in spaced(len(validation), count)]
 
     def state_dict(self) -> dict[str, int]:

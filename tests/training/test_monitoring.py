@@ -1,6 +1,7 @@
 """What a training shows and logs: the bar on a fake terminal and in a fake log, the clock of its steps, a loss that is
 not finite, and its W&B record, read back from the offline file."""
 
+import sys
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
@@ -104,8 +105,7 @@ def test_a_validation_shows_itself_and_those_to_come_are_part_of_the_time_left()
 
 
 def test_a_sweep_of_trainings_counts_its_points(monkeypatch):
-    """Catches a time left of one point alone, and points not begun that take no time, or that of one that was finished
-    before."""
+    """Catches a time left of one point alone, and points not begun that take no time, or that of a finished one."""
     now, stream = [0.0], Terminal()
     points = Points(lambda: now[0])
     monkeypatch.setattr(Points, "here", None)
@@ -146,7 +146,7 @@ def logger(folder: Path, checkpoint: str | None = None, name: str = "drafter", t
     return wandb_logger("lantern", str(folder), name, [tag], checkpoint=checkpoint)
 
 
-def test_a_name_and_a_tag_that_wandb_does_not_take_are_made_to_fit(offline, tmp_path, capsys):
+def test_a_name_and_a_tag_that_wandb_does_not_take_are_made_to_fit(offline, tmp_path, monkeypatch):
     """Catches a training that ends for a name with a slash, or for a tag of 65 letters."""
     own = logger(tmp_path, name="lr 1e-3/try 2", tag=65 * "x")
     trainer = pl.Trainer(
@@ -154,12 +154,16 @@ def test_a_name_and_a_tag_that_wandb_does_not_take_are_made_to_fit(offline, tmp_
     )
     trainer.fit(BoringModel())
     exported = {"step": 400, "figures": {"val/alpha_1": 0.5}}
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(sys, "stdout", terminal)
     own.log_weights(save_weights(tmp_path / "drafter", {}, {"dim": 8}).parent, "drafter", exported)
     wandb.finish()
     (run,) = read_runs(tmp_path)
     assert (run.summary["exported_step"], run.summary["val/alpha_1"]) == (400, 0.5)
     assert (run.run.display_name, list(run.run.tags)) == ("lr 1e-3/try 2", [64 * "x"])
-    assert f"wandb sync {tmp_path}/wandb" in capsys.readouterr().out
+    sending, kept = terminal.getvalue().split("\rkept offline for Weights & Biases; send it by: ")  # no glued line
+    assert "sending it to Weights & Biases" in sending
+    assert kept == f"wandb sync {tmp_path}/wandb\n"
 
 
 def test_a_run_is_named_by_what_is_compared(offline, tmp_path, monkeypatch):

@@ -155,6 +155,9 @@ def test_a_training_ends_with_what_limits_its_drafter(seen, advice, target, monk
     assert [len(items) for items in data.seen_and_unseen(5)] == [5, 5]
     found = iter([seen + torch.tensor([0.0, 0.01]), 0.5 + torch.tensor([0.0, 0.01])])
     monkeypatch.setattr(task, "_overlaps", lambda items: next(found))
-    told = task.compare_origins(data)
-    assert f"{seen + 0.005:.3f}±0.010 on training images, 0.505±0.010 on held-out ones" in told  # 1.96 standard errors
+    told = task.compare_origins(data, 0.4)
+    assert f"{seen + 0.005:.3f}±0.010 on training images, 0.505±0.010 on held-out ones, " in told  # 1.96 standard errors
+    assert "both drawn by the target; val/alpha_1=0.400 is that on images drawn by the target; " in told
     assert advice in told
+    data.unseen, found = SimpleNamespace(few=lambda *_: []), iter([torch.ones(2), torch.ones(2)])
+    assert "held-out ones, both of the data set; val/alpha_1 is that on images drawn by" in task.compare_origins(data)

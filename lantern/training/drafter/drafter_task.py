@@ -179,9 +179,9 @@ class DrafterTask(pl.LightningModule):
         certainty, alphas, agreements = (torch.cat(parts, dim=-2) for parts in zip(*by_image, strict=True))
         return certainty, alphas, agreements
 
-    def compare_origins(self, batches: TrainingData) -> str:
+    def compare_origins(self, batches: TrainingData, validated: float | None = None) -> str:
         """The overlap at the first token on training images and on held-out ones of the same kind, under teacher
-        forcing, and which of the two, images or the drafter, limits it."""
+        forcing, and which of the two, images or the drafter, limits it. validated: val/alpha_1 of these weights."""
         seen, unseen = (self._overlaps(items) for items in batches.seen_and_unseen(COMPARED))
         gap = float(seen.mean() - unseen.mean())
         errors = [float(found.std()) / len(found) ** 0.5 for found in (seen, unseen)]  # nan for a single image
@@ -189,7 +189,10 @@ class DrafterTask(pl.LightningModule):
         if not gap > max(2 * hypot(*errors), LEAST_GAP):
             advice = "it does as well on images it has not seen: train it longer, or give it more layers"
         means = [f"{x.mean():.3f}±{1.96 * error:.3f}" for x, error in zip((seen, unseen), errors, strict=True)]
-        return f"overlap {means[0]} on training images, {means[1]} on held-out ones; {advice}"
+        drawn, known = "drawn by the target", "" if validated is None else f"={validated:.3f}"
+        of = drawn if batches.unseen is None else "of the data set"
+        said = f"overlap {means[0]} on training images, {means[1]} on held-out ones, both {of}"
+        return f"{said}; val/alpha_1{known} is that on images {drawn}; {advice}"
 
     @torch.no_grad()
     def _overlaps(self, items: Sequence[dict]) -> Tensor:

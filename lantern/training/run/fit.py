@@ -81,9 +81,7 @@ def export(
     task.export(folder)
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):
-            with closing(ProgressLine("training")) as line:
-                line.show(1.0, "sending it to Weights & Biases", None)
-                logger.log_weights(folder, folder.name.partition("_")[0], exported)
+            logger.log_weights(folder, folder.name.partition("_")[0], exported)
     best_step = "" if exported["step"] == trainer.global_step else f"; the best weights are of step {exported['step']}"
     of_images = getattr(trainer.datamodule, "told_of_part", "")
     print(f"trained {trainer.global_step} steps{of_images}{best_step}")
@@ -91,7 +89,7 @@ def export(
     if compare and trainer.world_size == 1 and not any(isinstance(c, WholeBudget) for c in trainer.callbacks):
         with closing(ProgressLine("training")) as line:
             line.show(1.0, "comparing training with held-out images", None)
-            said = compare(trainer.datamodule)
+            said = compare(trainer.datamodule, exported["figures"].get("val/alpha_1"))
         print(said)
     if overrides is not None:
         print(next_command(folder, [*overrides, *needed], config_dir))

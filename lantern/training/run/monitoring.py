@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from math import ceil, inf, isfinite
 from pathlib import Path
 from time import monotonic
@@ -180,7 +181,9 @@ class TolerantWandbLogger(WandbLogger):
             self.experiment.log_artifact(artifact, aliases=[artifact.metadata["hash"]])
             wandb.finish()  # at the program's end nobody would see what takes so long
 
-        self.guard(log)
+        with closing(ProgressLine("training")) as line:
+            line.show(1.0, "sending it to Weights & Biases", None)
+            self.guard(log)
         tell_offline(self.folders, self.version)
 
 
