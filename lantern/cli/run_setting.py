@@ -1,5 +1,4 @@
-"""One setting from its configuration to its run folder; a module of its own, so that a launcher can send it to another
-process."""
+"""One setting from its configuration to its run folder; a module, so that a launcher can send it to another process."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.memory import check_memory
 from lantern.runtime.overrides import command_of, leaves
 from lantern.tuning.auto import CHOICE, AutoTree, SavedChoice, resolve_tree
-from lantern.types import Target
+from lantern.types import Target, reader_of
 
 
 def run_setting(
@@ -41,6 +40,8 @@ def run_setting(
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
     request, run = request_of(cfg), EvaluationFolder(folder, sweep)
     parts = _parts(cfg, name)
+    if not (reader := reader_of(parts["model"])).reads_any_text and callable(reader):
+        reader([*request.timed.prompts, *request.batch.prompts])  # a metric would say less of a mistyped word
     hashes = _input_hashes(config, parts["model"], request.prompts)
     asked = identity.request_hash(config, hashes)
     bar = EvaluationBar.of_process or EvaluationBar(0 if sweep else 1)

@@ -124,8 +124,8 @@ def test_one_model_is_held_at_a_time():
 
 SMALL = ["dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo", "speed.num_prompts=1"]
 NAMED = {  # where the sentence names something beside the setting given last
-    "prompts=[]": "the prompt list", "prompts=[sphinx]": "sphinx", "prompts=[sphinx] quality.num_images=0": "sphinx",
-    "quality.num_images=8 metrics=[fidelity,clip_score]": "network.folder",
+    "prompts=[]": "the prompt list", "prompts=[sphinx] quality.num_images=0": "sphinx",
+    "quality.num_images=8 metrics=[fidelity,clip_score]": "network.folder", "prompts=[rde]": "did you mean 'red'",
     "quality.num_images=8 metrics=[fidelity_inception]": "metrics.fidelity.extractor.weights",
 }  # fmt: skip
 
@@ -141,7 +141,7 @@ def weights(tmp_path_factory):
     "speed=null", "quality.num_images=1", "quality.num_images=8 metrics.fidelity.num_references=0",
     "quality.num_images=8 metrics=[fidelity,clip_score]", "quality.num_images=8 metrics=[fidelity_inception]",
     "output_tv.num_positions=1.5", "batch_size=0", "shards=x", "seed=true", "device=meta", "compile=maybe", "tf32=1",
-    "split=null", "prompts=[]", "prompts=/nowhere.txt", f"prompts={300 * 'x'}", "prompts=[sphinx]",
+    "split=null", "prompts=[]", "prompts=/nowhere.txt", f"prompts={300 * 'x'}", "prompts=[rde]",
     "prompts=[sphinx] quality.num_images=0", "sampling.temperature=nan",
     "sampling.cfg_scale=inf", "acceptance=lantern acceptance.delta=inf", "acceptance=lantern_pp acceptance.lam=0.5",
     "acceptance=lantern_pp acceptance.k=null",
