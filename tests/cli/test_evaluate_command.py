@@ -127,6 +127,7 @@ def test_points_side_by_side_share_the_ar_images_and_end_in_one_table(weights, t
     lines = read_rows(shared / "prompts.jsonl")
     assert len(lines) == 8  # made by one of the points, found by the other
     assert (folder / "report.html").is_file()
+    assert all(path.stat().st_size for path in folder.rglob("*.log"))  # a log without a line is not there
     rows = [row for path in folder.glob("*/results.jsonl") for row in read_rows(path)]
     assert len(list(folder.glob("wandb/offline-run-*"))) == 2  # the baseline and the summary, of this process alone
     assert {row["threads"] for row in rows} == {max(1, len(usable_cores()) // 2)}
