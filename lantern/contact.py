@@ -1,5 +1,4 @@
-"""python -m lantern.contact: whether released weights are what their loader expects, by the headers of their files,
-without the weights."""
+"""python -m lantern.contact: whether released weights are what their loader expects, by their files' headers alone."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.error_messages import command
-from lantern.errors import first_line
+from lantern.errors import LanternError, first_line
 
 if TYPE_CHECKING:
     from lantern.models.checkpoints import Expected, Shapes
@@ -19,12 +18,15 @@ if TYPE_CHECKING:
 @command("contact")
 def contact(cfg: DictConfig) -> None:
     """Prints the settings, a line a checkpoint, and one a kind of difference."""
+    run = HydraConfig.get()
+    model = f"model={run.runtime.choices.model}"
+    if "checkpoint" not in cfg.model:
+        raise LanternError(f"{model} has no released weights; give a model that has some, such as model=janus_pro")
     from lantern.models.checkpoints import expected_weights
 
     expected_weights.clear()
     instantiate(OmegaConf.merge(cfg, {"device": "meta"}).model)
-    run = HydraConfig.get()
-    print(" ".join([f"model={run.runtime.choices.model}", *run.overrides.task]))
+    print(" ".join([model, *run.overrides.task]))
     print("\n".join(line for expected in expected_weights for line in compared(expected)))
 
 

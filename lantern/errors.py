@@ -27,7 +27,7 @@ def end_in_one_line(kind: type[BaseException], error: BaseException, trace: Trac
     if not issubclass(kind, KeyboardInterrupt):
         return sys.__excepthook__(kind, error, trace)
     logging.disable()  # torch, half loaded, would tell its statistics
-    print("ended by Ctrl-C", file=sys.stderr, flush=True)
+    print("\n" * sys.stderr.isatty() + "ended by Ctrl-C", file=sys.stderr, flush=True)  # below ^C and any bar
 
 
 def ctrl_c(*, ends_at_once: bool) -> None:

@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lantern.cli.error_messages import command
+from lantern.cli.error_messages import command, starting_line
 from lantern.errors import LanternError, is_whole
 from lantern.runtime.files import alone_in, replace_text
 from lantern.runtime.progress_line import ProgressLine
@@ -31,6 +31,7 @@ def score(cfg: DictConfig) -> None:
     folder = Path(HydraConfig.get().runtime.output_dir)
     if cfg.size is not None and (not is_whole(cfg.size) or cfg.size < 1):
         raise LanternError(f"size={cfg.size} is no number of pixels; give one, or null to leave images as they are")
+    starting = starting_line()  # stands until images are read
     from lantern.data.image_sets import open_images, write_layout
     from lantern.data.prompts import prompt_records
     from lantern.evaluation.rows import encode  # imports torch
@@ -46,6 +47,7 @@ def score(cfg: DictConfig) -> None:
     if cfg.layout:
         with closing(ProgressLine("writing")) as line:
             write_layout(cfg.layout, cfg.to, Watched(images, line, str(cfg.layout)), prompts, numbers)
+        starting.close()
         print("\n".join([f"{len(images)} images written to {cfg.to}", *(f"warning: {text}" for text in unpaired)]))
         return
     with alone_in(folder):
@@ -53,6 +55,7 @@ def score(cfg: DictConfig) -> None:
         found = figures(images, texts, _metrics(cfg))
         found["warnings"] += unpaired
         replace_text(folder / RESULTS, encode(found, indent=2) + "\n")
+    starting.close()
     print(table(found))
     print(f"\n{folder / RESULTS}")
 

@@ -81,6 +81,7 @@ def test_a_file_of_torch_and_a_hub_that_is_out_of_reach(contact):
 def test_a_setting_that_means_nothing_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert module_refusal(monkeypatch, *COMMAND, "tree=static")
+    assert "model=llamagen has no released weights; give" in module_refusal(monkeypatch, *COMMAND)
 
 
 def test_a_folder_without_a_model_is_one_sentence_and_one_without_weights_is_told(contact, tmp_path, monkeypatch):

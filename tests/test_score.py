@@ -92,20 +92,12 @@ def test_the_command_writes_a_layout_and_scores_nothing(run, tmp_path):
     assert not (tmp_path / "run" / "results.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("override", "said"),
-    [
-        ("images=NONE", "nothing at"),
-        ("size=big", "size=big"),
-        ("layout=adm", "to="),
-        ("layout=adm to=x prompts=[a,b,c,d,e,f,g,h,i]", "9 prompts"),
-        ("images_per_prompt=0", "images_per_prompt=0"),
-        ("metrics=[]", "metrics="),
-        ("metrics=[pairs] references=x", "references=x"),
-        ("to=x", "layout="),
-        ("+image=3", "nothing reads"),
-    ],
-)
+@pytest.mark.parametrize(("override", "said"), [
+    ("images=NONE", "nothing at"), ("size=big", "size=big"), ("layout=adm", "to="), ("to=x", "layout="),
+    ("layout=adm to=x prompts=[a,b,c,d,e,f,g,h,i]", "9 prompts"), ("images_per_prompt=0", "images_per_prompt=0"),
+    ("metrics=[]", "metrics="), ("metrics=[pairs] references=x", "references=x"), ("+image=3", "nothing reads"),
+    ("metrics=[diversty]", "metrics=diversty is no option; did you mean diversity? Else give one of accuracy, "),
+])  # fmt: skip
 def test_a_mistake_is_one_sentence(override, said, tmp_path, monkeypatch):
     images = save(tmp_path / "made", 1, 8)
     given = [f"images={images}", *override.split()] if not override.startswith("images=") else [override]

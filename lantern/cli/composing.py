@@ -60,8 +60,7 @@ def composed(folder: str | Path, name: str, overrides: Sequence[str], own_folder
 
 
 def expand_home(config: DictConfig) -> None:
-    """Replaces a leading ~ by the home folder in every setting that is a text. Texts in lists are kept: they may be
-    prompts."""
+    """Replaces a leading ~ by the home folder in every setting that is a text. Lists are left: they may be prompts."""
     for key, value in OmegaConf.to_container(config, resolve=False).items():
         if isinstance(value, dict):
             expand_home(config[key])
@@ -90,8 +89,7 @@ def _literal(plain: object) -> Any:
 
 
 def one_at_a_time(config: DictConfig) -> object:
-    """The same object for equal configs in a row. That of another config is dropped before this one is built, so that
-    a sweep over models holds one."""
+    """The same object for equal configs in a row, another config's dropped before it: a sweep over models holds one."""
     key = OmegaConf.to_yaml(config, resolve=True)
     if key not in _held:
         _held.clear()

@@ -30,6 +30,7 @@ from lantern.errors import FULL, LanternError, end_in_one_line, first_line, mean
 from lantern.runtime.files import unlinked
 from lantern.runtime.home import CONFIG_FOLDER, export_paths, in_home
 from lantern.runtime.overrides import as_typed, override
+from lantern.runtime.progress_line import ProgressLine
 
 Task = Callable[[DictConfig], object]
 Command = Callable[[], object]
@@ -43,8 +44,7 @@ NO_OPTION = "a config group that is set to null, true or a number names no optio
 
 
 def command(config_name: str, *groups: str) -> Callable[[Task], Command]:
-    """A decorator: the command line that reads a yaml of conf/ and does a task by it, which also reads settings of
-    `groups`."""
+    """A decorator: the command line that reads a yaml of conf/, and settings of `groups`, and does a task by it."""
     register_help()
     main = hydra.main(version_base=VERSION_BASE, config_path=str(CONFIG_FOLDER), config_name=config_name)
 
@@ -81,8 +81,7 @@ def in_one_sentence(task: Task) -> Task:
 
 
 def _forget_locals(error: BaseException | None) -> None:
-    """Of the frames that have ended: Hydra keeps the exceptions of a sweep, whose next point may need the memory of the
-    model that they hold."""
+    """Of ended frames: Hydra keeps a sweep's exceptions, and its next point may need the memory that they hold."""
     seen = set()  # two errors may name each other as their cause
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -108,6 +107,14 @@ def without_hints(command: Command) -> Command:
                 at_end.pop()()
 
     return run
+
+
+def starting_line() -> ProgressLine:
+    """Shown to the command's end at most. Not in train, which a queued job is pickled with, and all that it names."""
+    line = ProgressLine("starting")
+    at_end.append(line.close)
+    line.show(0.0, "loading libraries", None)
+    return line
 
 
 def prepare_process() -> None:
@@ -144,8 +151,14 @@ def sentence(error: CompactHydraException) -> str:
         if part := setting.rpartition(".")[0]:
             return f"{unknown_setting(setting, part, taken)}, or begin with + if its class takes it"
         return f"{setting} is unknown to this command; {meant(setting, taken)}see --help for all it takes"
-    if isinstance(error, MissingConfigException) and (extra := EXTRAS.get(str(error.missing_cfg_file))):
-        return f"{error.missing_cfg_file} is not installed; install it by pip install 'lantern-ar[{extra}]'"
+    if isinstance(error, MissingConfigException):
+        group, _, option = str(error.missing_cfg_file).rpartition("/")
+        if extra := EXTRAS.get(f"{group}/{option}"):
+            return f"{group}/{option} is not installed; install it by pip install 'lantern-ar[{extra}]'"
+        known = error.options or sorted(file.stem for file in (CONFIG_FOLDER / group).glob("*.yaml"))  # of a list
+        if group and known:
+            where = str(error).partition("Could not")[0]  # "In 'evaluate': "
+            return f"{where}{group}={option} is no option; {meant(option, known)}give one of {', '.join(known)}"
     message = str(error).split("Config search path:")[0].strip().removeprefix("error: ")
     said = [message.replace(":\n\t", ": ").replace("\n\t", ", ").replace("\n\n", "; ")]
     if isinstance(error.__cause__, OmegaConfBaseException):

@@ -1,5 +1,4 @@
-"""Hydra callbacks around the points of a sweep, which are counted and reported. What needs torch is imported behind the
-bar."""
+"""Hydra callbacks that count and report the points of a sweep. What needs torch is imported behind the bar."""
 
 import logging
 from collections.abc import Callable
@@ -144,8 +143,7 @@ class Points(Callback):
 
 
 def reason_of(error: BaseException) -> str | None:
-    """The sentence of a failure that a user can fix. That of in_one_sentence names settings as the command line does,
-    its cause may not."""
+    """The sentence of a failure that a user can fix; only that of in_one_sentence names settings as commands do."""
     if isinstance(error, CompactHydraException) and str(error).startswith("error: "):
         return str(error).removeprefix("error: ")
     known = user_error(error) or (sentence(error) if isinstance(error, CompactHydraException) else None)

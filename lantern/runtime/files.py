@@ -61,8 +61,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def is_file(path: Path) -> bool:
-    """Path.is_file, but False where that raises OSError: for a text too long for a path, and in a folder that may not
-    be searched."""
+    """Path.is_file, but False where that raises OSError: for a text too long for a path, in a folder without access."""
     try:
         return path.is_file()
     except OSError:

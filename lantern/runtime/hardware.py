@@ -29,8 +29,7 @@ def vector_instructions() -> str:
 
 
 def device_name(device: str = "auto") -> str:
-    """The name of the accelerator that a setting `device` means, or the processor's with its usable cores and its
-    vector instructions."""
+    """The name of the accelerator that a setting `device` means, or the processor's, its usable cores and vectors."""
     if device.startswith(("auto", "cuda")) and torch.cuda.is_available():
         return torch.cuda.get_device_name(None if device == "auto" else device)
     known = Path("/proc/cpuinfo")

@@ -1,5 +1,4 @@
-"""The folder of conf/ and data/, the checkout or one inside an installed wheel, and how the scripts of this project are
-started from either."""
+"""The folder of conf/ and data/, the checkout or one in an installed wheel, and how scripts are started from either."""
 
 import os
 import re

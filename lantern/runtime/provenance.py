@@ -46,8 +46,7 @@ def read_provenance(folder: Path) -> dict[str, Any]:
 
 
 def git_state() -> dict[str, object]:
-    """The git revision of this code, and whether code, settings or weights differ from it; None for both outside a git
-    checkout."""
+    """The git revision of this code, and whether code, settings or weights differ from it; both None without git."""
 
     def said(*words: str) -> str:
         git = ["git", "-C", str(PACKAGE), *words]

@@ -99,8 +99,7 @@ class TargetTask(pl.LightningModule):
         return self.transformer.output(features).float()
 
     def export(self, folder: Path) -> None:
-        """Writes the weights folder that load_target reads, in half precision, which does not change sampling
-        noticeably."""
+        """Writes the weights folder for load_target, in half precision, which does not change sampling noticeably."""
         state = {name: value.half() for name, value in self.transformer.state_dict().items()}
         save_weights(folder, state, self.config)
 
@@ -119,8 +118,7 @@ def words_of_data(images: Splits) -> list[str]:
 
 @torch.no_grad()
 def start_from_codebook(transformer: Transformer, codebook: Tensor, generator: torch.Generator) -> None:
-    """Sets embedding and head to a random rotation of the unit codes [V, C], in the usual scale, plus noise that
-    separates equal codes."""
+    """Sets embedding and head to a random rotation of the unit codes [V, C], scaled, plus noise for equal codes."""
     codes = F.normalize(codebook.detach().float(), dim=-1)
     for weight in (transformer.tok_embeddings.weight, transformer.output.weight):
         dim = weight.shape[1]

@@ -55,14 +55,11 @@ def test_no_hydra_is_left_behind_where_there_was_none():
     assert version.getbase() == before
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["+method=lantern_pp", "acceptance.lam=3", "++sampling.top_k=500"],
-        ["metrics=[fidelity,clip_score]", 'prompts=\'["a red sphere on wood","wood"]\'', "+acceptance.name='a b'"],
-        ["model=llamagen_c2i_b", "+tree@published=eagle2", "~budget", "speed={num_prompts:1,max_retimed:0}"],
-    ],
-)
+@pytest.mark.parametrize("overrides", [
+    ["+method=lantern_pp", "acceptance.lam=3", "++sampling.top_k=500"],
+    ["metrics=[fidelity,clip_score]", 'prompts=\'["a red sphere on wood","wood"]\'', "+acceptance.name='a b'"],
+    ["model=llamagen_c2i_b", "+tree@published=eagle2", "~budget", "speed={num_prompts:1,max_retimed:0}"],
+])  # fmt: skip
 def test_overrides_mean_what_they_mean_to_hydra(overrides):
     expected = hydras_own("evaluate", *overrides)
     assert composed(CONF, "evaluate", overrides) == expected
@@ -91,10 +88,9 @@ def imported(code: str, *arguments: str) -> str:
     return lines[0]
 
 
-@pytest.mark.parametrize(
-    "module",
-    ["lantern", "lantern.cli.main", "lantern.cli.sweep_callback", "lantern.score", "lantern.training.run.entry"],
-)
+@pytest.mark.parametrize("module", [
+    "lantern", "lantern.cli.main", "lantern.cli.sweep_callback", "lantern.score", "lantern.training.run.entry",
+])  # fmt: skip
 def test_help_needs_no_heavy_library(module):
     """Catches an import of torch, or of what imports it, at the top of what an entry point needs for --help."""
     assert imported(f"import sys, {module}; {SHOW}") == "imported: []"

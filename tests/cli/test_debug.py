@@ -44,8 +44,7 @@ def train(run, tmp_path) -> Callable[..., Path]:
 
 @pytest.mark.full
 def test_a_training_can_be_tried_for_one_step_overfitted_and_profiled(train):
-    """Catches a fast_dev_run that leaves checkpoints to resume from, an overfitting that ends at once, and an empty
-    profile."""
+    """Catches a fast_dev_run that leaves checkpoints, an overfitting that ends at once, and an empty profile."""
     tried = train("tried", "+debug=fast_dev_run")
     assert not list(tried.glob("checkpoints/*"))
     assert not (tried / "metrics.csv").exists()

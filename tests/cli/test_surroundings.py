@@ -36,8 +36,7 @@ def test_a_reader_that_goes_away_is_no_traceback(given, tmp_path):
 
 
 def test_run_folders_in_the_home_folder(tmp_path, monkeypatch):
-    """Catches a folder named ~ in the working folder, of a run and of the points of a sweep, which are
-    composed anew."""
+    """Catches a folder named ~ in the working folder, of a run and of a sweep's points, which are composed anew."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -75,11 +74,8 @@ def test_an_escaped_interpolation_is_a_text(build):
 def test_a_path_is_the_text_that_was_typed(text, monkeypatch):
     """For the command line and for Python. Catches the folder 20261126 of hydra.run.dir=2026_11_26."""
     typed: list[str] = []
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        ["train.py", f"hydra.run.dir={text}", f"drafter.checkpoint={text}", "seed=1_0", "trainer.max_steps=2_0"],
-    )
+    given = ["train.py", f"hydra.run.dir={text}", f"drafter.checkpoint={text}", "seed=1_0", "trainer.max_steps=2_0"]
+    monkeypatch.setattr(sys, "argv", given)
     without_hints(lambda: typed.extend(sys.argv[1:]))()
     folder, checkpoint, seed, steps = OverridesParser.create().parse_overrides(typed)
     assert [part.value() for part in (folder, checkpoint, seed, steps)] == [text, text, 10, 20]

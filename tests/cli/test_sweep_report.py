@@ -56,8 +56,7 @@ def begun(folder: Path, *settings: str) -> SweepReport:
 
 
 def test_what_no_point_can_score_is_said_once_and_before_anything_is_loaded(tmp_path, monkeypatch):
-    """Catches a model that is loaded for each point to say that four images are too few, and metrics of the command
-    that no point has."""
+    """Catches a model loaded for each point to say that four images are too few, and metrics that no point has."""
     monkeypatch.setattr("lantern.cli.run_setting.one_at_a_time", lambda _: pytest.fail("a model is loaded"))
     few = ("evaluate.py", "-m", "quality.num_images=4", f"hydra.sweep.dir={tmp_path}")
     said = refusal(monkeypatch, *few, "seed=0,1")

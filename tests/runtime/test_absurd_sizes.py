@@ -1,5 +1,4 @@
-"""Sizes that would fill the memory, and fractions, are refused before anything of that size is built; logits that are
-not finite stop decoding."""
+"""Sizes that would fill the memory, and fractions, are refused before they are built; infinite logits stop decoding."""
 
 import tracemalloc
 
@@ -84,10 +83,9 @@ def window(target):
     return Jacobi(target, 4, Nearest(), redraw, PLAIN)
 
 
-@pytest.mark.parametrize(
-    ("drafter", "verification", "fails_at", "ends_at"),
-    [(lambda _: NoDrafter(), SharedNoise(), 0, 1), (window, Ratio(), 5, 9), (window, Block(), 5, 6)],
-)
+@pytest.mark.parametrize(("drafter", "verification", "fails_at", "ends_at"), [
+    (lambda _: NoDrafter(), SharedNoise(), 0, 1), (window, Ratio(), 5, 9), (window, Block(), 5, 6),
+])  # fmt: skip
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_logits_that_are_not_finite_stop_decoding(value, drafter, verification, fails_at, ends_at, monkeypatch):
     """Catches an image of code 0 that is saved and measured: argmax over NaN is a code like any other."""

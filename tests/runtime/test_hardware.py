@@ -40,9 +40,7 @@ def test_a_machine_with_a_gpu_names_the_device_that_is_used(monkeypatch):
 
 
 @pytest.mark.parametrize(("numbers", "expected"), [
-    ({}, 0),
-    ({"LOCAL_RANK": 3, "SLURM_LOCALID": 1}, 3),
-    ({"SLURM_LOCALID": 2}, 2),
+    ({}, 0), ({"LOCAL_RANK": 3, "SLURM_LOCALID": 1}, 3), ({"SLURM_LOCALID": 2}, 2),
     ({"LANTERN_POINT": 6, "SLURM_LOCALID": 0}, 2),  # a sweep in one allocation, on four GPUs
 ])  # fmt: skip
 def test_processes_side_by_side_take_gpus_of_their_own(numbers, expected, monkeypatch):

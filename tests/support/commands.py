@@ -39,8 +39,7 @@ def run_as_module(monkeypatch: pytest.MonkeyPatch, module: str, *overrides: str)
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, script: str, *overrides: str) -> str:
-    """The sentence with which a command ends, which Python prints with a status of 1. Any other exception, which would
-    be a traceback, passes through."""
+    """The sentence with which a command ends, which Python prints with status 1. Any other exception passes through."""
     with pytest.raises(SystemExit) as ended:
         run_script(monkeypatch, script, *overrides)
     assert isinstance(ended.value.code, str)

@@ -1,5 +1,4 @@
-"""Settings that no training works with are refused by their names before it begins; and so are captions that a target
-does not read."""
+"""Settings that no training works with are refused by name before it begins; so are captions that no target reads."""
 
 import re
 from dataclasses import replace

@@ -40,8 +40,7 @@ def test_a_run_killed_during_a_validation_makes_it_again(weights, tmp_path):
 
 @pytest.mark.parametrize("steps", [4, 5])
 def test_the_last_step_is_saved_and_a_longer_run_goes_on_from_it(weights, tmp_path, steps):
-    """Validated or not. Catches ckpt_path=last that names no file after a short run, and after a longer one the state
-    of minutes before its end."""
+    """Validated or not. Catches ckpt_path=last without a file after a short run, or minutes old after a longer one."""
     whole, ended, longer = (target_task(weights) for _ in range(3))
     fit_saving(whole, tmp_path / "whole")
     fit_saving(ended, tmp_path, steps=steps)

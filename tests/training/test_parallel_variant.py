@@ -40,8 +40,7 @@ def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
 
 @pytest.mark.parametrize("recipe", ["feature_lk", "layered"])
 def test_levels_start_from_an_eagle_drafters_layer(recipe, target, tmp_path):
-    """Catches an initialisation whose first level is not EAGLE's drafter, and a map of layers that is dropped without
-    a word."""
+    """Catches an initialisation whose first level is not EAGLE's drafter, and a map of layers silently dropped."""
     eagle = drafter_task(target, recipe=shipped(recipe))
     eagle.export(tmp_path / "eagle")
     network = ParallelStudent(levels=3).load(str(tmp_path / "eagle"), target)

@@ -123,8 +123,7 @@ def test_a_killed_run_that_began_from_a_file_goes_on_when_the_same_command_is_gi
 
 
 def test_a_killed_training_run_is_resumed_and_its_metrics_are_kept(tmp_path):
-    """Catches a restart that overwrites the last checkpoint, one that fewer devices refuse, and a logger that deletes
-    earlier metrics."""
+    """Catches a restart that overwrites the last checkpoint, or that fewer devices refuse, and lost metrics."""
     config = {"task_name": "drafter", "lr": 1, "device": "cuda:1", "trainer": {"devices": 1}}  # of another machine
     assert unfinished_checkpoint(tmp_path, config, {}) is None
     latest = tmp_path / "checkpoints" / "latest.ckpt"

@@ -66,14 +66,11 @@ def test_an_eagle_drafter_is_measured_losslessly(tmp_path):
     assert cfg.drafter.checkpoint == str(tmp_path / "drafter")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["task=target", "paths.weights=nowhere"], "config.json is no readable config"),
-        (["task=critic", "ckpt_path=nowhere.ckpt"], "ckpt_path=nowhere.ckpt is no file"),
-        (["task=critic", f"ckpt_path={ROOT}/README.md"], "README.md is of another task"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    (["task=target", "paths.weights=nowhere"], "config.json is no readable config"),
+    (["task=critic", "ckpt_path=nowhere.ckpt"], "ckpt_path=nowhere.ckpt is no file"),
+    (["task=critic", f"ckpt_path={ROOT}/README.md"], "README.md is of another task"),
+])  # fmt: skip
 def test_bad_input_is_one_sentence_and_a_failure(refused, arguments, sentence):
     assert sentence in refused("train.py", *arguments)
 

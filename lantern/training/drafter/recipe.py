@@ -11,8 +11,7 @@ Layers = Callable[[int], tuple[int, ...]]  # indices of some of a target's layer
 
 
 def low_middle_high(count: int) -> tuple[int, int, int]:
-    """The layers of `count` whose inputs EAGLE-3 reads: 2, count / 2 and count - 3; closer together if there are
-    fewer than 9."""
+    """The layers of `count` whose inputs EAGLE-3 reads: 2, count / 2 and count - 3; closer together below 9 layers."""
     return min(2, count // 3), count // 2, max(count - 3, 2 * count // 3)
 
 

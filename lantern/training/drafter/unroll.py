@@ -14,8 +14,6 @@ from lantern.drafters.parallel import ParallelNetwork
 
 CHAINS_AT_ONCE = {"cpu": 128}  # chains whose scores exist at once; scores are recomputed for the gradient
 MANY_CHAINS = 1024  # at once on other devices, where a block is a dozen launches
-
-
 Unroll = Callable[..., Iterator[Tensor]]  # the passes of a drafter over the positions of images, as `unroll`
 
 

@@ -161,8 +161,7 @@ def start_as_identity(target: Target, block: nn.Module) -> None:
 
 @torch.no_grad()
 def start_linear(task: pl.LightningModule, fc: nn.Linear, inputs: Tensor, outputs: Tensor) -> None:
-    """Sets a layer of the task to the least-squares map of inputs [B R, T, I] to outputs [B R, T, O] of all
-    processes."""
+    """Sets a layer to the least-squares map of inputs [B R, T, I] to outputs [B R, T, O] of all processes."""
     rows = task.all_gather(torch.cat([inputs, outputs], dim=-1).flatten(0, 1).float()).flatten(0, -2)
     weight, bias = least_squares(*rows.split([fc.in_features, fc.out_features], dim=-1))
     fc.weight.copy_(task.trainer.strategy.broadcast(weight.cpu()))  # bitwise equal on all processes

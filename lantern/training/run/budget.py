@@ -68,8 +68,7 @@ def _timers(trainer: pl.Trainer) -> list[Timer]:
 
 
 class WarmupCosine(pl.Callback):
-    """Sets the learning rate of every parameter group before each step, and stops training when the budget is used
-    up."""
+    """Sets each parameter group's learning rate before each step, and stops training when the budget is used up."""
 
     def __init__(self, warmup_steps: int) -> None:
         check_least("callbacks.schedule", 0, warmup_steps=warmup_steps)
@@ -90,8 +89,7 @@ class WarmupCosine(pl.Callback):
 
 
 class Budget(Timer):
-    """The limit of time, for steps and the validations between them, in place of Lightning's own. Says which limits
-    there are."""
+    """The limit of time, for steps and the validations between them, instead of Lightning's. Says which limits hold."""
 
     def __init__(self, duration: str | None) -> None:
         try:

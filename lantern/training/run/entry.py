@@ -16,7 +16,7 @@ from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from lantern.cli.error_messages import at_end, command
+from lantern.cli.error_messages import command, starting_line
 from lantern.cli.settings import figure_of
 from lantern.errors import LanternError, ctrl_c, first_line
 from lantern.runtime.files import alone_in
@@ -32,8 +32,7 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal at the parent's end
 
 @command("train")
 def train(cfg: DictConfig) -> float | None:
-    """Trains one part, or resumes its training, and exports the weights. Returns the figure `optimized_metric` of the
-    exported step, for a sweeper."""
+    """Trains or resumes one part and exports it. Returns `optimized_metric` of the exported step, for a sweeper."""
     end_with_torchrun()
     run = HydraConfig.get()
     starting = starting_line()
@@ -82,6 +81,7 @@ def carry_out(
             run_state.check_captions(cfg, task, batches)
             target = {"target": task.target.weights_hash} if hasattr(task, "target") else {}
             weights = run_state.named_weights(config) | target | run_state.data_hash(cfg, batches)
+            starting.close()  # what follows may print
             checkpoint = run_state.checkpoint_to_resume(folder, config, named, weights)
             trainer.callbacks.insert(0, run_state.RunFolder(folder, config, cfg.device, weights, checkpoint))
             starting.show(0.0, "starting loggers", None)
@@ -89,14 +89,6 @@ def carry_out(
                 _ = logger.experiment  # which Lightning would start in silence
         fit.fit(trainer, task, batches, checkpoint)
         fit.export(task, trainer, folder / cfg.task_name, overrides, config_dir)
-
-
-def starting_line() -> ProgressLine:
-    """Not in train, which a job that is put back into its queue is pickled with, and all that it names."""
-    line = ProgressLine("starting")
-    at_end.append(line.close)
-    line.show(0.0, "loading libraries", None)
-    return line
 
 
 def _trainer(cfg: DictConfig, interrupts: "pl.Callback") -> "pl.Trainer":
@@ -117,8 +109,7 @@ def _loggers(config: DictConfig) -> list["pl.loggers.Logger"]:
 
 
 def end_with_torchrun() -> None:
-    """Has Linux kill this process when its torchrun is killed: else it would keep training in the folder of the
-    restarted run."""
+    """Has Linux kill this process with its torchrun: else it would keep training in the folder of the restarted run."""
     if sys.platform == "linux" and "TORCHELASTIC_RUN_ID" in os.environ:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

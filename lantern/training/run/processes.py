@@ -40,8 +40,7 @@ def _slurm_tasks() -> int | None:
 
 
 def check_processes(trainer: pl.Trainer, is_sweep: bool) -> None:
-    """Refuses processes that could not train together: each would run a whole sweep, or hang after a restart by
-    torchrun."""
+    """Refuses processes that cannot train together: each would run a whole sweep, or hang after torchrun's restart."""
     if is_sweep and trainer.world_size > 1 and _slurm_tasks() is None:
         raise LanternError(
             f"each of a point's {trainer.world_size} processes would run the whole sweep; give trainer.devices=1, or "

@@ -164,8 +164,7 @@ def named_weights(config: dict[str, Any]) -> dict[str, str]:
 
 
 def check_captions(cfg: DictConfig, task: object, batches: pl.LightningDataModule) -> None:
-    """Refuses captions of either split that the task's target does not read: words outside a closed vocabulary, or
-    classes."""
+    """Refuses captions of either split that the task's target does not read, of words that it lacks, or classes."""
     reader = reader_of(getattr(task, "target", task))
     if reader.reads_any_text:
         return

@@ -51,8 +51,7 @@ class FeatureSplit(Sequence):
 
 
 class FeatureTable:
-    """Features of a token data set, within `budget_gib` of disk: items have {"tokens", "caption", "features" [R,
-    P + L - 1, F]}."""
+    """Features of tokens, `budget_gib` of disk at most: items {"tokens", "caption", "features" [R, P + L - 1, F]}."""
 
     def __init__(
         self, tokens: Splits, target: LlamaGenTarget, cache_dir: str, budget_gib: float, layers: Layers | None = None,
