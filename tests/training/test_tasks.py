@@ -156,7 +156,7 @@ def test_a_training_ends_with_what_limits_its_drafter(seen, advice, target, monk
     found = iter([seen + torch.tensor([0.0, 0.01]), 0.5 + torch.tensor([0.0, 0.01])])
     monkeypatch.setattr(task, "_overlaps", lambda items: next(found))
     told = task.compare_origins(data, 0.4)
-    assert f"{seen + 0.005:.3f}±0.010 on training images, 0.505±0.010 on held-out ones, " in told  # 1.96 standard errors
+    assert f"{seen + 0.005:.3f}±0.010 on training images, 0.505±0.010 on held-out ones, " in told  # 1.96 errors
     assert "both drawn by the target; val/alpha_1=0.400 is that on images drawn by the target; " in told
     assert advice in told
     data.unseen, found = SimpleNamespace(few=lambda *_: []), iter([torch.ones(2), torch.ones(2)])
