@@ -18,9 +18,11 @@ from transformers import JanusForConditionalGeneration, PreTrainedModel
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from lantern.api import PARTS, compose, errors_told, overrides_of
+from lantern.certificates import class_name, is_ours
 from lantern.cli.composing import built
 from lantern.drafters.jacobi.jacobi import Jacobi, cut_chain
 from lantern.errors import FirstWarning, LanternError, first_line
+from lantern.laws.passes import pass_deviation
 from lantern.models.hf.called_target import CalledTarget, NotCoveredError
 from lantern.models.hf.generate_calls import ImageCall, read_call, read_janus
 from lantern.models.hf.pretrained import IMAGE_INPUTS, model_hash, sharing_weights
@@ -103,6 +105,7 @@ class Accelerated(AbstractContextManager["Accelerated"]):
         self._tell, self._warn = cache(log.warning), FirstWarning(log)
         self._lock = RLock()  # one call at a time: they share a cache
         self._last: Any = (None, None)  # what the last Pipeline was made for, and it
+        self._compared: tuple[object, float] = (None, 0.0)  # likewise, and the deviation of a foreign network's passes
         self.own, self.model.generate = self.model.generate, self
 
     def __call__(self, *args: Any, generator: torch.Generator | None = None, **given: Any) -> object:
@@ -164,14 +167,20 @@ class Accelerated(AbstractContextManager["Accelerated"]):
         made_for = made_of, state_of(self.model), call.sampling, laid_out
         if made_for != self._last[0]:
             target: Any = CalledTarget(sharing_weights(self.model), call.layout, length, made_of)
+            first: Any = call.prefixes[0]
             if not isinstance(self.model, JanusForConditionalGeneration):
-                target.check(self.model, call.layout.codes, call.prefixes[0])
+                target.check(self.model, call.layout.codes, first)
+            if not is_ours(target):
+                if made_for[:2] != self._compared[0]:
+                    self._compared = made_for[:2], pass_deviation(target, first)[0]
+                if apart := self._compared[1]:
+                    raise NotCoveredError(f"tree passes of {class_name(target)} are {apart:.1g} off single ones")
             with errors_told(self._config):
                 parts: dict[str, Any] = {group: built(self._config[group]) for group in PARTS} | self._parts
                 tree = bind_missing(parts.pop("tree"))
                 joined: Any = pipelines(target, **parts, sampling=Sampling(**call.sampling))(tree)
-            if not joined.lossless:
-                raise LanternError(f"{joined.guarantee.reason}; accelerate takes methods that keep the model's law")
+            if not joined.of_parts.lossless:
+                raise LanternError(f"{joined.of_parts.reason}; accelerate takes methods that keep the model's law")
             picks = abilities_of(joined.verification).picks_by_noise
             if picks and type(joined.drafter) is Jacobi and target.num_tokens >= SHORT:
                 joined = replace(joined, drafter=WhileItPays(joined.drafter, target.num_tokens))

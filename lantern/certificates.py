@@ -47,9 +47,15 @@ class NoDescriptionError(ValueError):
 
 
 def kind_of(part: object) -> Any:
-    """The class of an object; a function or class itself, also within a partial."""
+    """The class of an object; a function or class itself, also within a partial. Of a target whose network, or a layer
+    or an attention in it, is somebody else's, the first such class."""
     part = part.func if isinstance(part, partial) else part
-    return part if isroutine(part) or isinstance(part, type) else type(part)
+    if isroutine(part) or isinstance(part, type):
+        return part
+    body = getattr(part, "transformer", None)
+    layers = [*body.layers] if isinstance(getattr(body, "layers", None), nn.ModuleList) else []
+    kinds = [type(one) for one in (part, body, *layers, *(getattr(layer, "self_attn", layer) for layer in layers))]
+    return next((kind for kind in kinds if kind.__module__.split(".")[0] not in LIBRARIES), kinds[0])
 
 
 def is_ours(part: object) -> bool:
@@ -87,10 +93,10 @@ def code_of_part(part: object) -> str | None:
 
 def settings_of(part: object) -> Record:
     """By dotted name what a part holds, to the content of tensors, arrays, objects and files that it names; of a target
-    its own numbers and texts, as its weights have a hash. NoDescriptionError for what has no known content."""
+    numbers and texts, its network's too, as weights have a hash. NoDescriptionError for what has no known content."""
     if _filled_in(part) == "target":
-        plain = {name: value for name, value in vars(part).items() if isinstance(value, bool | int | float | str)}
-        return {name: repr(value) for name, value in plain.items()}
+        held = vars(part) | getattr(getattr(getattr(part, "transformer", None), "config", None), "__dict__", {})
+        return {name: repr(value) for name, value in held.items() if isinstance(value, bool | int | float | str)}
     return dict(_described(part, "", set()))
 
 
@@ -291,8 +297,17 @@ def _told(results: Sequence[Record]) -> str:
     """How far from the law, and what was tried."""
     worst, cases = max(result["deviation"] for result in results), sum(result["cases"] for result in results)
     depth, width = (max(result[size] for result in results) for size in ("depth", "width"))
-    ways, samplings = (
-        ", ".join(dict.fromkeys(one for result in results for one in result[key])) for key in ("ways", "samplings")
-    )
-    tried = f"to depth {depth}, {width} sibling{'s' * (width > 1)}, at {samplings}"
-    return f"{worst:.1g} from the target's law over {cases} cases {ways}; tried {tried}"
+    ways, samplings = ([*dict.fromkeys(one for each in results for one in each[key])] for key in ("ways", "samplings"))
+    tried = f"to depth {depth}, {width} sibling{'s' * (width > 1)}, at {', '.join(samplings)}"
+    alone = counted_alone(results)
+    by = ", ".join(way for way in ways if way not in alone)
+    return f"{worst:.1g} from the target's law over {cases} cases {by}".rstrip() + f"; tried {tried}{alone}"
+
+
+def counted_alone(results: Sequence[Record]) -> str:
+    """Beyond which trees counts are the only evidence, and what they leave unseen; "" where there are none."""
+    proven = [each for each in results if "enumerated" in each["ways"]]
+    depth, width = (max((each[size] for each in proven), default=0) for size in ("depth", "width"))
+    counted = (each["ways"] for each in results if all(way.startswith("counted") for way in each["ways"]))
+    ways = ", ".join(dict.fromkeys(way for found in counted for way in found))
+    return f"; beyond depth {depth} and {width} sibling{'s' * (width > 1)} only {ways}" if ways else ""

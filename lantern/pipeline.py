@@ -64,6 +64,14 @@ class Pipeline(DecodingSetup):
 
     @cached_property
     def guarantee(self) -> Guarantee:
+        """That of the parts, or of the target's passes where it, or its network, is somebody else's and they fail."""
+        if not self.of_parts.lossless or self.drafter.num_nodes <= 1 or is_ours(self.target):
+            return self.of_parts
+        of_target = certified_target(self.target)
+        return self.of_parts if of_target.lossless else of_target
+
+    @cached_property
+    def of_parts(self) -> Guarantee:
         """Combinations of Lantern's own parts are lossless if its tests cover them, other combinations if certificates
         say so."""
         rule, verification, drafter = self.rule, self.verification, self.drafter
@@ -72,10 +80,6 @@ class Pipeline(DecodingSetup):
             return Guarantee(False, f"{settings or f'acceptance={rule.name}'} changes the law")
         if lossy := [part.name for part in (verification, drafter) if not getattr(part, "lossless", True)]:
             return Guarantee(False, f"{' and '.join(lossy)} changes the law")
-        if drafter.num_nodes > 1 and not is_ours(self.target):
-            of_target = certified_target(self.target)
-            if not of_target.lossless:
-                return of_target
         parts = {"rule": rule, "verification": verification, "tree": drafter.tree, "drafter": drafter}
         if foreign_parts(parts):
             return certified(parts, self.sampling.is_greedy)
@@ -93,20 +97,13 @@ class Pipeline(DecodingSetup):
         in its config, such as acceptance.eps."""
         rule, sampling = self.rule, self.sampling
         return {
-            "model": self.model,
-            "drafter": self.drafter.name,
-            "drafter_hash": self.drafter.weights_hash,
-            "tree": self.drafter.tree.name,
-            "verification": self.verification.name,
-            "acceptance": rule.name,
-            "lossless": self.lossless,
-            **{key: rule.parameters.get(key) for key in RULE_KEYS},
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
+            "model": self.model, "drafter": self.drafter.name, "drafter_hash": self.drafter.weights_hash,
+            "tree": self.drafter.tree.name, "verification": self.verification.name, "acceptance": rule.name,
+            "lossless": self.lossless, **{key: rule.parameters.get(key) for key in RULE_KEYS},
+            "temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p,
             "cfg_scale": sampling.cfg_scale,
             **{f"acceptance.{key}": value for key, value in rule.parameters.items() if key not in RULE_KEYS},
-        }
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -140,14 +137,9 @@ class PipelineFactory:
 
 
 def pipelines(
-    model: Target,
-    drafter: Drafter | partial,
-    acceptance: AcceptanceRule | partial,
-    verification: Verification | partial,
-    sampling: Sampling,
-    name: str = "llamagen",
-    compile: bool = False,
-) -> PipelineFactory:
+    model: Target, drafter: Drafter | partial, acceptance: AcceptanceRule | partial,
+    verification: Verification | partial, sampling: Sampling, name: str = "llamagen", compile: bool = False,
+) -> PipelineFactory:  # fmt: skip
     """Joins the instantiated config groups, with their missing arguments, on the target configured for them. What is
     drafted stays open. LanternError for parts that do not go together."""
     target = model.configured(sampling.cfg_scale, compile)

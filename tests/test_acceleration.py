@@ -194,6 +194,24 @@ def test_what_is_not_covered_goes_to_the_models_own_generate_with_a_line(prepare
     assert said in record.getMessage()
 
 
+@pytest.mark.parametrize("sees_all", [False, True])
+def test_a_network_of_somebody_else_drafts_where_its_tree_passes_are_its_single_ones(tmp_path, caplog, sees_all):
+    """As remote code is. Catches images of another law, and a refusal of code that reads a tree as it should."""
+    model = make("emu3", tmp_path)
+    given, body = own_call("emu3", model), model.get_decoder()
+    kind = type(body)
+
+    def forward(self, *args, attention_mask=None, **others):
+        length, seen = [*getattr(attention_mask, "shape", ())[2:], 1, 1][:2]
+        mask = torch.zeros_like(attention_mask) if sees_all and length not in (1, seen) else attention_mask
+        return kind.forward(self, *args, attention_mask=mask, **others)
+
+    body.__class__ = type("Network", (kind,), {"__module__": "remote", "forward": forward})
+    own, made, statistics = both(model, **given)
+    assert same(own, made)
+    assert (statistics is None) == ("tree passes of remote.Network" in caplog.text) == sees_all
+
+
 def test_codes_that_turn_out_to_change_what_may_be_drawn_are_the_own_loops_and_decoded_once(prepared, sizes):
     model, given = prepared("anole")
     third = model.generate(**given)[0, IDS.shape[1] + 2]

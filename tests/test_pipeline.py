@@ -99,23 +99,17 @@ def test_plain_decoding_is_the_baseline_whatever_rule_would_judge_drafts(tree):
 @pytest.mark.parametrize(
     ("rule", "tree", "verification", "lossless"),
     [
-        (Exact(), None, SharedNoise(), True),
-        (Exact(), chain(3), Ratio(), True),
-        (Exact(), TREE, SharedNoise(), True),
-        (Exact(), Eagle2Tree(4, 2, 2), Ratio(), True),
-        (partial(Lantern, k=0, delta=0.5), TREE, Ratio(), True),
+        (Exact(), None, SharedNoise(), True), (Exact(), chain(3), Ratio(), True), (Exact(), TREE, SharedNoise(), True),
+        (Exact(), Eagle2Tree(4, 2, 2), Ratio(), True), (partial(Lantern, k=0, delta=0.5), TREE, Ratio(), True),
         (partial(Lantern, k=5, delta=0.0), TREE, Ratio(), True),
-        (partial(LanternPP, k=5, lam=1.0), Eagle2Tree(4, 2, 2), Ratio(), True),
-        (Exact(), chain(3), Block(), True),
+        (partial(LanternPP, k=5, lam=1.0), Eagle2Tree(4, 2, 2), Ratio(), True), (Exact(), chain(3), Block(), True),
         (TvBudget(0.0), TREE, partial(choose_shared_noise), True),
-        (TvBudget(0.1), TREE, partial(choose_shared_noise), False),
-        (TvBudget(0.1), chain(3), Block(), False),
+        (TvBudget(0.1), TREE, partial(choose_shared_noise), False), (TvBudget(0.1), chain(3), Block(), False),
         (partial(Lantern, k=5, delta=0.1), TREE, Ratio(), False),
-        (partial(LanternPP, k=5, lam=2.0), TREE, SharedNoise(), False),
-        (Exact(), NewTree(), Ratio(), False),
+        (partial(LanternPP, k=5, lam=2.0), TREE, SharedNoise(), False), (Exact(), NewTree(), Ratio(), False),
         (Exact(), TREE, NewVerification(), False),
     ],
-)
+)  # fmt: skip
 def test_lossless_is_claimed_only_where_an_exact_law_test_covers_the_combination(rule, tree, verification, lossless):
     """Catches the claim inherited by a rule, tree or verification that nobody has shown to be exact."""
     assert joined(rule, tree, verification).describe()["lossless"] is lossless
@@ -124,16 +118,12 @@ def test_lossless_is_claimed_only_where_an_exact_law_test_covers_the_combination
 @pytest.mark.parametrize(
     ("rule", "temperature", "by_default", "as_published"),
     [
-        (Exact(), 1.0, SharedNoise, Ratio),
-        (Exact(), 0.0, SharedNoise, SharedNoise),
-        (partial(Lantern, k=5, delta=0.1), 1.0, Ratio, Ratio),
-        (partial(LanternPP, k=5, lam=2.0), 1.0, Ratio, Ratio),
-        (partial(LanternPP, k=5, lam=2.0), 0.0, SharedNoise, SharedNoise),
-        (TvBudget(0.1), 1.0, Ratio, Ratio),
-        (TvBudget(0.1), 0.0, SharedLaw, SharedLaw),
-        (Typical(0.1, 0.3), 1.0, SharedNoise, Ratio),
+        (Exact(), 1.0, SharedNoise, Ratio), (Exact(), 0.0, SharedNoise, SharedNoise),
+        (partial(Lantern, k=5, delta=0.1), 1.0, Ratio, Ratio), (partial(LanternPP, k=5, lam=2.0), 1.0, Ratio, Ratio),
+        (partial(LanternPP, k=5, lam=2.0), 0.0, SharedNoise, SharedNoise), (TvBudget(0.1), 1.0, Ratio, Ratio),
+        (TvBudget(0.1), 0.0, SharedLaw, SharedLaw), (Typical(0.1, 0.3), 1.0, SharedNoise, Ratio),
     ],
-)
+)  # fmt: skip
 def test_verification_is_by_default_the_way_of_the_rule_and_in_published_rows_that_of_the_papers(
     rule, temperature, by_default, as_published
 ):
@@ -225,12 +215,10 @@ def test_a_drafter_made_for_the_target_loads_and_decodes(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"dim": 48}, "dim=48"),
-        ({"target_hash": "another"}, "target_hash=another"),
-        ({"dim": None}, "dim=None"),
+        ({"dim": 48}, "dim=48"), ({"target_hash": "another"}, "target_hash=another"), ({"dim": None}, "dim=None"),
         ({"hidden_dim": 128}, "mis-shaped"),
     ],
-)
+)  # fmt: skip
 def test_a_drafter_made_for_another_target_is_one_clear_error(tmp_path, changes, message):
     """Catches a drafter that would run and merely never be right, and tracebacks out of load_state_dict or rotary
     positions."""

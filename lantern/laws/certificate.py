@@ -16,6 +16,7 @@ from lantern.certificates import (
     NoDescriptionError,
     Record,
     class_name,
+    counted_alone,
     foreign_parts,
     is_ours,
     labels_of,
@@ -56,6 +57,7 @@ class _Check:
     def add(self, setup: DecodingSetup) -> None:
         parts = _parts(setup)
         depth, width = shape_of(setup.drafter)
+        depth = min(depth, setup.target.num_tokens - 1)  # behind the first token
         labels = (*labels_of(parts, setup.sampling.is_greedy).items(), ("depth", depth), ("width", width))
         coins = self.results.get(tuple((name, False if name == "is_greedy" else label) for name, label in labels))
         if setup.sampling.is_greedy and coins and not any(way.startswith("compared") for way in coins.ways):
@@ -67,7 +69,8 @@ class _Check:
             self.refused[labels] = str(error)
             return
         self._note(parts)
-        self.results.setdefault(labels, Result()).add(deviation, way, _case(setup), _told(setup.sampling))
+        told = _told(setup.sampling)
+        self.results.setdefault(labels, Result()).add(deviation, way, f"{setup.target.vocab_size} codes, {told}", told)
 
     def _note(self, parts: Mapping[str, Any]) -> None:
         self.foreign = foreign_parts(parts)
@@ -114,13 +117,11 @@ def check_law(
 
 
 def _check_target(target: Target, prompt: str) -> Certificate:
-    states = [settings_of(target)]
-    deviation, way = pass_deviation(target, prompt)
-    states.append(settings_of(target))
+    before, (deviation, way) = settings_of(target), pass_deviation(target, prompt)
     target.release()
     result = Result(deviation, prompt, 1, [way])
     foreign = {} if is_ours(target) else {"target": target}
-    return _certify(foreign, {"target": states}, [asdict(result) | {"depth": 3, "width": 2}])
+    return _certify(foreign, {"target": [before, settings_of(target)]}, [asdict(result) | {"depth": 3, "width": 2}])
 
 
 def _certify(foreign: Mapping[str, Any], states: Mapping[str, list[Record]], results: list[Record]) -> Certificate:
@@ -131,7 +132,7 @@ def _certify(foreign: Mapping[str, Any], states: Mapping[str, list[Record]], res
         own = Result(**{name: found[name] for name in Result.__dataclass_fields__})
         by_name.setdefault(_name(found), Result()).merge(own)
     certificate = Certificate(by_name, _write(foreign, records, results))
-    print_verdict(certificate, foreign)
+    print_verdict(certificate, foreign, counted_alone(results))
     return certificate
 
 
@@ -208,10 +209,6 @@ def _name(labels: Record) -> str:
 def _told(sampling: Sampling) -> str:
     cuts = [f"{name} {getattr(sampling, name)}" for name in ("top_k", "top_p") if getattr(sampling, name) not in (0, 1)]
     return " ".join([f"temperature {sampling.temperature:g} guidance {sampling.cfg_scale:g}", *cuts])
-
-
-def _case(setup: DecodingSetup) -> str:
-    return f"{setup.target.vocab_size} codes, {_told(setup.sampling)}"
 
 
 def _write(foreign: Mapping[str, Any], parts: Mapping[str, Record], results: list[Record]) -> Path | None:

@@ -4,6 +4,7 @@ one per row of the batch."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from math import prod
 
 import torch
 from torch import Tensor
@@ -43,11 +44,7 @@ class Scripts:
 
     @property
     def weights(self) -> list[float]:
-        found = [1.0] * len(self)
-        for row, taken in enumerate(self._taken):
-            for _, probability in taken.values():
-                found[row] *= probability
-        return found
+        return [prod(probability for _, probability in taken.values()) for taken in self._taken]
 
     def choose(self, law: Tensor, asked: Tensor, places: Sequence[Hashable] | None = None) -> Tensor:
         """law [B, M], asked [B], places [B], by default the number of the row's draw -> branch [B], 0 for a row that is
@@ -141,9 +138,8 @@ class ScriptedProposals:
 
     def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
         drawn, known = [], known if self._is_coupled else torch.zeros_like(known)
-        for offset, (law, token, old) in enumerate(
-            zip(*(x.unbind(1) for x in (laws, former, former_laws)), strict=True)
-        ):
+        places = zip(*(x.unbind(1) for x in (laws, former, former_laws)), strict=True)
+        for offset, (law, token, old) in enumerate(places):
             is_known, index = offset < known, token[:, None]
             chance = (law.gather(1, index) / old.gather(1, index).clamp(min=torch.finfo(old.dtype).tiny)).clamp(max=1)
             coin = torch.cat([1 - chance, chance], 1)

@@ -75,7 +75,8 @@ def _trees(combinations: Iterable[Mapping[str, object]]) -> str:
     return ", ".join(dict.fromkeys(str(labels["tree"]) for labels in combinations))
 
 
-def print_verdict(found: Certificate, foreign: Mapping[str, Any]) -> None:
+def print_verdict(found: Certificate, foreign: Mapping[str, Any], alone: str = "") -> None:
+    """alone: counted_alone."""
     names = " with ".join(map(class_name, foreign.values())) or "parts of Lantern's own"
     kept = [name for name, result in found.results.items() if result.deviation <= ROUNDING]
     lost = found.results.keys() - kept
@@ -84,7 +85,7 @@ def print_verdict(found: Certificate, foreign: Mapping[str, Any]) -> None:
     if lost:
         is_open = all(any(NO_PROOF in way for way in found.results[name].ways) for name in lost)
         says = f"NOT {'PROVEN ' if is_open else ''}lossless in {len(lost)} of {len(found.results)} combinations"
-    print(f"{names}: {says}, {found.deviation:.1g} from the target's law at most{written}")
+    print(f"{names}: {says}, {found.deviation:.1g} from the target's law at most{'' if lost else alone}{written}")
     for role in {"rule", "redraw"} & foreign.keys():
         if not lost and not getattr(foreign[role], "lossless", False):
             print(f"rows call it lossy all the same: {class_name(foreign[role])} has no lossless = True")

@@ -26,23 +26,20 @@ from lantern.verification.block import Block
 
 SIZES = ((3, 4), (4, 3))  # codes, tokens of an image
 TREES = (
-    partial(chain, 2),
-    partial(StaticTree, [[0], [1], [0, 0], [1, 0]]),
-    partial(Eagle2Tree, total=4, depth=2, width=2),
+    partial(chain, 2), partial(StaticTree, [[0], [1], [0, 0], [1, 0]]), partial(Eagle2Tree, total=4, depth=2, width=2),
     partial(DDDTree, total=4, depth=2, width=2, tau=-0.6, checks=[1]),
     partial(AdaptiveTree, total=4, depth=2, width=2, start=1),
     partial(SampledTree, total=3, depth=2, width=2, beam=1, price=0.12),
-)
+)  # fmt: skip
 LONG_SIZES = ((40, 6),)  # too many to enumerate: images are counted
 APART = (0.3, 1.0)  # the laws of their drafts: long drafts are accepted, late siblings judged
 LONG_TREES = (
-    partial(chain, 4),
-    partial(StaticTree, [[0], [1], [2], [0, 0], [0, 1], [0, 0, 0], [0, 0, 0, 0]]),
+    partial(chain, 4), partial(StaticTree, [[0], [1], [2], [0, 0], [0, 1], [0, 0, 0], [0, 0, 0, 0]]),
     partial(Eagle2Tree, total=10, depth=4, width=3),
     partial(DDDTree, total=10, depth=4, width=3, tau=-3.0, checks=[2]),
     partial(AdaptiveTree, total=10, depth=4, width=3, start=4),
     partial(SampledTree, total=10, depth=4, width=3, beam=3, price=0.02),
-)
+)  # fmt: skip
 SAMPLINGS = (  # what a rule forgets is found out by one of them alone
     Sampling(),
     Sampling(temperature=0.7),

@@ -42,7 +42,6 @@ from lantern.types import DraftTree, TreeLabel, TreeTopology, Verdict
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
-
 class Power:
     """Exact at power 1."""
 
@@ -55,10 +54,8 @@ class Power:
         p = p**self.power
         return relaxed(p / p.sum(-1, keepdim=True), q, x)
 
-
 class Copied(SharedNoise):
     """Shared noise under another name."""
-
 
 class Unknown(Ratio):
     """Draws its last token by noise of its own kind."""
@@ -66,7 +63,6 @@ class Unknown(Ratio):
     def __call__(self, tree, probs, rule, noise):
         noise.uniform  # what an enumeration does not know
         return super().__call__(tree, probs, rule, noise)
-
 
 class Twice(Ratio):
     """Lets a draft pass that either of two coins lets pass: exact, since the two are one."""
@@ -79,7 +75,6 @@ class Twice(Ratio):
         finally:
             del noise.accepts
 
-
 class Nothing(Exact):
     """Leaves NaN behind a rejected draft."""
 
@@ -89,7 +84,6 @@ class Nothing(Exact):
         accept, residual = super().judge(p, q, x, site)
         return accept, residual * torch.nan
 
-
 class Sharpened(TableDrafter):
     """Says that it drew its children from another law than it did, in a tree that calls itself static."""
 
@@ -98,10 +92,8 @@ class Sharpened(TableDrafter):
         said = None if tree.draft_probs is None else tree.draft_probs**2
         return DraftTree(tree.tokens, tree.parents, None if said is None else said / said.sum(-1, keepdim=True))
 
-
 class Honest(TableDrafter):
     """As Sharpened, without the lie."""
-
 
 class Last:
     """Drafts the last token again."""
@@ -118,7 +110,6 @@ class Last:
         topology = TreeTopology.chain(1, roots.device)
         tokens = roots[:, None].repeat(1, 2)
         return DraftTree(tokens, topology.cut_to(tokens_left), width=1)
-
 
 class Fan(StaticTree):
     """Two siblings."""

@@ -9,13 +9,8 @@ from lantern.errors import CheckpointError
 from lantern.models.movqgan import MoVQGAN, load_movqgan
 
 SIZES = {
-    "channels": 32,
-    "multipliers": [1, 2, 2],
-    "num_res_blocks": 2,
-    "z_channels": 4,
-    "codebook_size": 24,
-    "code_dim": 4,
-}
+    "channels": 32, "multipliers": [1, 2, 2], "num_res_blocks": 2, "z_channels": 4, "codebook_size": 24, "code_dim": 4,
+}  # fmt: skip
 LEVELS, BLOCKS, LOWEST = 3, 2, 2
 
 

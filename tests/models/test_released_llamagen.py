@@ -38,14 +38,10 @@ from lantern.models.llamagen.transformer import FeedForward, Transformer
 from lantern.pipeline import pipelines
 
 SIZES = {
-    "llamagen_c2i_b": ("c2i GPT-B", 256),
-    "llamagen_c2i_l": ("c2i GPT-L", 256),
-    "llamagen_c2i_xl": ("c2i GPT-XL", 576),
-    "llamagen_c2i_xxl": ("c2i GPT-XXL", 576),
-    "llamagen_c2i_3b": ("c2i GPT-3B", 576),
-    "llamagen_t2i_stage1": ("t2i GPT-XL", 256),
-    "llamagen_t2i_stage2": ("t2i GPT-XL", 1024),
-}
+    "llamagen_c2i_b": ("c2i GPT-B", 256), "llamagen_c2i_l": ("c2i GPT-L", 256), "llamagen_c2i_xl": ("c2i GPT-XL", 576),
+    "llamagen_c2i_xxl": ("c2i GPT-XXL", 576), "llamagen_c2i_3b": ("c2i GPT-3B", 576),
+    "llamagen_t2i_stage1": ("t2i GPT-XL", 256), "llamagen_t2i_stage2": ("t2i GPT-XL", 1024),
+}  # fmt: skip
 VQ = {"multipliers": [1, 2], "channels": 32, "z_channels": 32, "codebook_size": 64, "device": "cpu"}
 C2I = {"dim": 96, "num_layers": 3, "num_heads": 3, "num_classes": 7, "multiple_of": 64, "image_size": 8}
 

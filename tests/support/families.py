@@ -46,13 +46,8 @@ SIDE, LENGTH, CODES = 4, 32, 24  # every tiny image has 4 x 4 codes of 24, behin
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 BODY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2} | HEADS
 VQGAN = {
-    "channels": 32,
-    "multipliers": [1, 1],
-    "num_res_blocks": 1,
-    "z_channels": 8,
-    "codebook_size": 24,
-    "code_dim": 8,
-}
+    "channels": 32, "multipliers": [1, 1], "num_res_blocks": 1, "z_channels": 8, "codebook_size": 24, "code_dim": 8,
+}  # fmt: skip
 VQ = {"base_channels": 32, "num_res_blocks": 1}
 LATENT_VQ = VQ | {"latent_channels": 8, "embed_dim": 8, "num_embeddings": 24}
 CHAMELEON = BODY | {"vocab_size": 9000, "vq_config": LATENT_VQ | {"channel_multiplier": [1], "resolution": 8}}

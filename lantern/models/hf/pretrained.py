@@ -83,7 +83,9 @@ def load_pretrained(
         _spread_over_heads(model, report, folder, re.compile(per_head))
     _check(report, folder, setting, tuple(ignored))
     check_finite(dict(model.named_parameters()), folder)
-    text, made_of = load_text_tokenizer(words), model_hash(model, tuple(ignored))
+    with explaining(f"no readable text tokenizer in {words}", "copy the tokenizer's files there"):
+        text = AutoTokenizer.from_pretrained(words, local_files_only=True)
+    made_of = model_hash(model, tuple(ignored))
     return Pretrained(model.to(torch_device).eval().requires_grad_(False), text, made_of)
 
 
@@ -151,11 +153,6 @@ def _spread_over_heads(model: PreTrainedModel, report: dict, folder: Path, per_h
                 value = file.get_tensor(name)
                 weights[name].data.copy_(value.repeat_interleave(len(weights[name]) // len(value), 0))
                 report["mismatched_keys"] = [entry for entry in report["mismatched_keys"] if entry[0] != name]
-
-
-def load_text_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    with explaining(f"no readable text tokenizer in {folder}", "copy the tokenizer's files there"):
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def model_hash(model: nn.Module, ignored: tuple[str, ...]) -> str:

@@ -53,7 +53,8 @@ def with_row_ends(
     nodes, attends = tree.tokens.shape[1], tree.ancestors
     none = torch.zeros(len(attends), 0, dtype=torch.long, device=attends.device)
     longest = tree.topology.paths.shape[1] if tree.topology else nodes  # nodes of a path, known without a wait
-    if not any(_ends_within(count, longest, width, num_tokens) for count in counts):
+    first_ends = [(count, (count // width + 1) * width) for count in counts]  # of an image row
+    if not any(end <= count + longest and end < num_tokens for count, end in first_ends):
         return StructuredTree(attends, none, none.bool())
     positions = first[:, None] + tree.depths + 1  # of the children
     ends = (positions % width == 0) & (positions < num_tokens) & (tree.parents != PADDING)  # [B, N]
@@ -84,9 +85,3 @@ def host_paths(paths: list[list[int]], counts: list[int], width: int, num_tokens
             nodes += [node, -1] if position % width == 0 and position < num_tokens else [node]
         expanded.append(nodes)
     return expanded
-
-
-def _ends_within(count: int, longest: int, width: int, num_tokens: int) -> bool:
-    """Whether an image row but the last ends at one of the tokens count … count + longest - 1."""
-    end = (count // width + 1) * width
-    return end <= count + longest and end < num_tokens
