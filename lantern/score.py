@@ -108,13 +108,13 @@ def figures(images: "Images", prompts: Sequence[str], metrics: "Mapping[str, Met
     """The values of all metrics with their protocols and warnings."""
     from lantern.metrics.metric import scored
 
-    values, protocols, warnings = dict[str, object](), dict[str, object](), list[str]()
+    numbers = {name: number for number, name in enumerate(metrics)}
     with closing(ProgressLine("scoring")) as line:
         for metric in metrics.values():
             metric.prepare(prompts)
-        for number, (name, metric) in enumerate(metrics.items()):
-            found = scored([metric], Watched(images, line, name, number, len(metrics)), prompts)
-            values, protocols, warnings = values | found[0], protocols | found[1], warnings + found[2]
+        values, protocols, warnings = scored(
+            metrics, lambda name: Watched(images, line, name, numbers[name], len(metrics)), prompts
+        )
     if not values:
         raise LanternError(
             f"metrics=[{', '.join(metrics)}] compares two methods; give metrics of one, such as fidelity"

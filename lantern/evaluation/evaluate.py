@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from lantern.data.image_sets import Images
@@ -81,18 +82,17 @@ class Evaluation:
     ) -> Measurement:  # fmt: skip
         """timed: what this process has timed."""
         request, batch, pipeline = self.request, self.request.batch, side.pipeline
-        profile = RunningProfile(pipeline)
-        for made in timed:
-            profile.add(*made)
-        if request.makes_batches:
-            for made in side.make(batch):
-                profile.add(*made)
+        # the timed images are among the judged ones: counted once
+        profile, counted = RunningProfile(pipeline), set[int]()
+        for made in chain(side.make(batch) if request.makes_batches else (), timed):
+            if not counted.issuperset(made.seeds):
+                profile.add(made.prompts, made.generation)
+            counted.update(made.seeds)
         lines = side.lines("speed", request.timed) if request.num_timed else []
         batched = side.lines("images", batch) if request.makes_batches else []
         tokens = side.tokens(batched or lines)
         images = images_of(pipeline.target, tokens)
 
-        # the timed images are among the judged ones: counted once
         values: Row = {"tokens_per_step": speed.tokens_per_step(batched or lines, tokens.shape[1])}
         values |= speed.costs(lines or batched, pipeline.target.codebook.device)
         if lines:
@@ -107,7 +107,7 @@ class Evaluation:
         values["cuda_graphs"] = pipeline.target.passes.cuda_graphs
         if self.metrics:
             self.bar.tell(", judging")
-        figures, protocols, warnings = scored(self.metrics.values(), images, batch.prompts, plain_images)
+        figures, protocols, warnings = scored(self.metrics, lambda _: images, batch.prompts, plain_images)
         if self.metrics:  # what follows is none
             self.bar.tell()
         values |= figures | protocols

@@ -83,17 +83,15 @@ def image_costs(generation: Generation) -> list[Row]:
         for name, parts in PER_IMAGE.items()
     }
     shared |= {
-        "rounds": len(generation.rounds) / count,
-        "drafter_forward_ms": 1e3 * generation.drafter_s / count,
+        "rounds": len(generation.rounds) / count, "drafter_forward_ms": 1e3 * generation.drafter_s / count,
         "nodes": sum(r.num_judged for r in generation.rounds) / count,
-    }
+    }  # fmt: skip
     shared |= {"head_ms": 1e3 * generation.head_s / count} if generation.head_s else {}
     return [{"steps": int(n), "drafter_forwards": forwards * int(n), **shared} for n in generation.steps]
 
 
 def pack(tokens: Tensor) -> str:
-    """Tokens as text: little-endian numbers in base 64, int32 for codes [L]; for latents [L, C] float32 behind
-    "C:"."""
+    """Tokens as text: little-endian numbers in base 64, int32 for codes [L]; for latents [L, C] float32 behind "C:"."""
     kind, mark = ("<f4", f"{tokens.shape[1]}:") if tokens.is_floating_point() else ("<i4", "")
     return mark + base64.b64encode(tokens.cpu().numpy().astype(kind).tobytes()).decode()
 

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -121,24 +122,27 @@ def read_summary(folder: Path) -> list[Row]:
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:
     """One row per setting, baselines first. A method keeps its last row. Every point of a sweep times the baseline, so
-    its rows timed alike are merged: timings are averaged, numbers of images added; other figures come from
-    the first row that has them."""
-    groups: dict[tuple, list[Row]] = {}
-    for row in rows:
+    its rows timed alike are merged: timings are averaged, numbers of images added, those beside a method once, since
+    points that repeat it find them on record; other figures come from the first row that has them."""
+    groups, rows = dict[tuple, list[tuple[str, Row]]](), [*rows]
+    for row, behind in zip_longest(rows, rows[1:]):
+        beside = behind if behind and not is_baseline(behind) else row  # a point's method stands behind its baseline
         found_when_timed = [row.get(key) for key in TIMED_AS] if is_baseline(row) else []
-        groups.setdefault((setting_id(row), *found_when_timed), []).append(row)
-    merged = [_merge_baseline(group) if is_baseline(group[0]) else group[-1] for group in groups.values()]
+        groups.setdefault((setting_id(row), *found_when_timed), []).append((setting_id(beside), row))
+    merged = [_merge_baseline(group) if is_baseline(group[0][1]) else group[-1][1] for group in groups.values()]
     return sorted(merged, key=lambda row: not is_baseline(row))
 
 
 TIMED_AS = ("cuda_graphs", "tokenizer_hash")  # on which times depend beside the setting
 
 
-def _merge_baseline(group: list[Row]) -> Row:
-    keys = dict.fromkeys(key for row in group for key in row)
-    found = {key: next((row[key] for row in group if row.get(key) is not None), None) for key in keys}
+def _merge_baseline(group: list[tuple[str, Row]]) -> Row:
+    """group: each row with the id of the method that it was timed beside."""
+    rows, timed = [row for _, row in group], dict(group).values()
+    keys = dict.fromkeys(key for row in rows for key in row)
+    found = {key: next((row[key] for row in rows if row.get(key) is not None), None) for key in keys}
     for figure in figures():
-        values = [row[figure.key] for row in group if row.get(figure.key) is not None]
+        values = [row[figure.key] for row in timed if row.get(figure.key) is not None]
         if values and figure.merged:
             found[figure.key] = sum(values) / (len(values) if figure.merged == "mean" else 1)
     return found

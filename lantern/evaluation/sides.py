@@ -38,6 +38,7 @@ class Made(NamedTuple):
     """What was decoded in this process and not read from the record."""
 
     prompts: list[str]
+    seeds: list[int]
     generation: Generation
 
 
@@ -117,7 +118,7 @@ class Side:
         timed = {**seconds, "retimed": before, "other_cores": used, "gpu_sharers": sharers}
         self._add(lines_of(generation, "speed", [(prompt, copy, seed)], **timed), generation.tokens)
         self.bar.add(self.kind("speed"), 1, True)
-        return Made([prompt], generation)
+        return Made([prompt], [seed], generation)
 
     def make(self, batch: Batch) -> Iterator[Made]:
         """Makes the missing images in groups, a few batches each, so that waiting prompts take the rows of finished
@@ -134,7 +135,7 @@ class Side:
                     self._add(lines_of(generation, "images", list(zip(*group, strict=True))), generation.tokens)
                 self.bar.add(self.kind("images"), len(group.prompts), is_missing)
                 if is_missing:
-                    yield Made(group.prompts, generation)
+                    yield Made(group.prompts, group.seeds, generation)
 
     def _add(self, lines: Sequence[Row], tokens: Tensor) -> None:
         """Appends the lines of images with tokens [N, L, ...]; they are on disk when this returns."""

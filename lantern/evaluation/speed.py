@@ -54,11 +54,9 @@ def speed(timed: Sequence[Row], ar: Sequence[Row]) -> Row:
         [line[key] for line in (*timed, *ar) if line.get(key) is not None] for key in ("other_cores", "gpu_sharers")
     )
     return values | {
-        "num_timed": len(timed),
-        "retimed": sum(timings_before(line) > 0 for line in timed),
-        "other_cores": sum(others) / len(others) if others else None,
-        "gpu_sharers": max(sharers, default=None),
-    }
+        "num_timed": len(timed), "retimed": sum(timings_before(line) > 0 for line in timed),
+        "other_cores": sum(others) / len(others) if others else None, "gpu_sharers": max(sharers, default=None),
+    }  # fmt: skip
 
 
 def speed_warnings(row: Row) -> list[str]:

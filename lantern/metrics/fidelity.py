@@ -137,13 +137,11 @@ class Fidelity(Metric):
         known += [] if real.gaussian is None else [real.gaussian.mean[None], real.gaussian.covariance]
         return {
             "extractor": f"{type(self.extractor).__name__.lower()}-{state_hash(self.extractor)}",
-            "resize": getattr(self.extractor, "resize", "none"),
-            "features": real.width,
-            "image_size": self._size,
-            "reference_size": real.size,
+            "resize": getattr(self.extractor, "resize", "none"), "features": real.width,
+            "image_size": self._size, "reference_size": real.size,
             "num_references": None if real.features is None else len(real.features),
             "reference_hash": tensor_hash(torch.cat(known)),
-        }
+        }  # fmt: skip
 
     def __call__(self, images: Images, prompts: Sequence[str]) -> dict[str, float]:
         """Fréchet and kernel distance, precision and recall, with 95 % bounds by leaving out groups of images."""

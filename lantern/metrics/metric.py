@@ -1,13 +1,14 @@
 """The protocols of what judges an evaluation: a metric of images and a measure of the output law. Also features of
 images, extracted once per set of images, with one batch in memory at a time."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from lantern.data.image_sets import Images
+from lantern.errors import LanternError
 from lantern.pipeline import Pipeline
 
 BATCH_SIZE = 64
@@ -15,8 +16,7 @@ BATCH_SIZE = 64
 
 class Metric(Protocol):
     """Judges images by their prompts. Its values are keys of a result row; a key with a 95 % interval has <key>_low and
-    <key>_high beside it. Inheriting gives the optional methods; `min_images`
-    of the class, if it has that, is how many it needs."""
+    <key>_high beside it. Inheriting gives the optional methods; `min_images` of the class: how many it needs."""
 
     def __call__(self, images: Images, prompts: Sequence[str]) -> Mapping[str, float]: ...
     def against(self, images: Images, plain: Images, prompts: Sequence[str]) -> Mapping[str, float]: ...  # AR's images
@@ -33,18 +33,24 @@ class Metric(Protocol):
 
 
 def scored(
-    metrics: Iterable[Metric], images: Images, prompts: Sequence[str], plain: Images | None = None
-) -> tuple[dict[str, object], dict[str, object], list[str]]:
-    """The figures of all metrics, their protocols, and their warnings. plain: plain decoding's images, if `images` are
-    another side's."""
-    metrics, values, protocols = list(metrics), dict[str, object](), dict[str, object]()
-    for metric in metrics:
-        values |= metric(images, prompts)
-        if plain is not None:
-            values |= metric.against(images, plain, prompts)
-    for metric in metrics:
+    metrics: Mapping[str, Metric], images_for: Callable[[str], Images], prompts: Sequence[str],
+    plain: Images | None = None,
+) -> tuple[dict[str, object], dict[str, object], list[str]]:  # fmt: skip
+    """The figures of all metrics, their protocols, and their warnings. images_for: what the metric of a name reads;
+    plain: plain decoding's images, if those are another side's. LanternError for a figure that two metrics give."""
+    values, protocols, givers = dict[str, object](), dict[str, object](), dict[str, str]()
+    for name, metric in metrics.items():
+        images = images_for(name)
+        found = {**metric(images, prompts), **({} if plain is None else metric.against(images, plain, prompts))}
+        for key in filter(values.__contains__, found):
+            raise LanternError(
+                f"the metrics {givers[key]} and {name} both give {key}; leave one out, or give it another name if it "
+                "has one: images on record are not made again"
+            )
+        values, givers = values | found, givers | dict.fromkeys(found, name)
+    for metric in metrics.values():
         protocols |= metric.protocol(prompts)
-    return values, protocols, [warning for metric in metrics for warning in metric.warnings(prompts)]
+    return values, protocols, [warning for metric in metrics.values() for warning in metric.warnings(prompts)]
 
 
 class LawMeasure(Protocol):

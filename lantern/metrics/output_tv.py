@@ -112,13 +112,12 @@ class OutputTV(VisitedPositions):
         images = np.array([visit.image for visit in visits])
         is_redrawn = any(visit.q is not None and len(visit.children) > 1 for visit in visits)
         row = {
-            **summary("output_tv", moved[:, 0], images),
-            "output_tv_floor": float(floor[:, 0].mean()),
+            **summary("output_tv", moved[:, 0], images), "output_tv_floor": float(floor[:, 0].mean()),
             "output_tv_redraws": self.redraws if is_redrawn else None,
             "output_tv_estimator": "redrawn children" if is_redrawn else "closed form",
             **summary("code_distance", moved[:, 1], images, (0.0, np.inf)),
             "code_distance_floor": float(floor[:, 1].mean()),
-        }
+        }  # fmt: skip
         return row if rule.lossless else _bound_unseen(row, moved[:, 0], images)
 
     def _noise(self, like: Tensor) -> Tensor:  # [V] -> [S, V]

@@ -55,13 +55,9 @@ class Visit(NamedTuple):
 
 
 def record_visits(
-    pipeline: Pipeline,
-    prompts: Sequence[str],
-    seeds: Sequence[int],
-    batch_size: int,
-    stride: int = 1,
+    pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int, stride: int = 1,
     only_roots: bool = False,
-) -> list[Visit]:
+) -> list[Visit]:  # fmt: skip
     """Every `stride`-th position that decoding visits over all rows; only_roots: of those at which a round begins."""
     recording = RecordingDrafter(pipeline.drafter, stride, only_roots)
     replace(pipeline, drafter=recording).generate(prompts, seeds, batch_size)

@@ -75,15 +75,18 @@ def test_speed_up_is_the_ratio_of_latencies_and_tokens_per_step_leave_the_prefil
 
 
 def test_tokens_per_step_count_every_image_once(tmp_path):
-    """Catches the timed images, which are judged as well, with twice the weight of the others."""
+    """Catches the timed images, which are judged as well, with twice the weight of the others, and twice in the
+    profile."""
 
     class Uneven(FakePipeline):
         def generate(self, prompts, seeds, batch_size):
             steps = torch.tensor([3 if prompt == "a" else 15 for prompt in prompts])
             return replace(super().generate(prompts, seeds, batch_size), steps=steps)
 
-    row = small(tmp_path, num_timed=1, num_images=3, prompts=("a", "b", "c")).run(Uneven())[-1].row
-    assert row["tokens_per_step"] == pytest.approx(3 * (NUM_TOKENS - 1) / (3 + 15 + 15))
+    found = small(tmp_path, num_timed=1, num_images=3, prompts=("a", "b", "c")).run(Uneven())[-1]
+    assert found.row["tokens_per_step"] == pytest.approx(3 * (NUM_TOKENS - 1) / (3 + 15 + 15))
+    assert found.profile["images"] == 3
+    assert small(tmp_path, 4, 3, prompts=("a", "b", "c")).run(Uneven())[-1].profile["images"] == 3  # new timings alone
 
 
 def test_baseline_and_method_are_interleaved_on_the_same_prompts(tmp_path):
@@ -138,6 +141,15 @@ def test_metrics_reject_prompts_before_anything_is_decoded(tmp_path):
         small(tmp_path, metrics={"picky": Picky()}).run(pipeline)
     assert not pipeline.calls
     assert not pipeline.ar_calls
+
+
+def test_two_metrics_with_one_figure_are_one_error_and_no_image_is_made_again(tmp_path):
+    """Catches the figure of the first, which is lost without a word."""
+    with pytest.raises(LanternError, match="the metrics one and two both give brightness; leave one out"):
+        small(tmp_path, metrics={"one": Brightness(), "two": Brightness()}).run(FakePipeline())
+    pipeline = FakePipeline()
+    small(tmp_path).run(pipeline)
+    assert (len(pipeline.calls), len(pipeline.ar_calls)) == (2, 0)  # the method's images, which come after the plain
 
 
 def test_the_run_folder_holds_rows_records_images_and_summary(tmp_path):

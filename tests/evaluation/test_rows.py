@@ -27,11 +27,12 @@ def test_a_line_that_only_began_to_fit_is_a_full_disk(tmp_path, monkeypatch):
 
 
 def test_merging_keeps_one_baseline_row_with_the_mean_the_sum_or_the_first_of_each_figure():
-    """Catches a figure that a merge averages although it is a count, or takes from a point that has none."""
+    """Catches a figure that a merge averages although it is a count, or takes from a point that has none, and timings
+    that count again in a point which repeats another's method and finds them on record."""
     values = {figure.key: (None, 2.0, 7.0) for figure in figures() if figure.key != "num_images"}  # of the setting
     plain, method = {"model": "m", "drafter": "none"}, {"model": "m", "drafter": "eagle"}
     points = [(plain | {key: three[i] for key, three in values.items()}, method | {"delta": i}) for i in range(3)]
-    merged, *others = merge_rows(row for point in points for row in point)
+    merged, *others = merge_rows(row for point in (*points, points[2]) for row in point)
     expected = {figure.key: {"mean": 4.5, "sum": 9.0, "": 2.0}[figure.merged] for figure in figures()}
     assert {key: merged[key] for key in values} == {key: expected[key] for key in values}
     assert [merged[key] for key in ("num_timed", "retimed", "latency_s", "frechet")] == [9.0, 9.0, 4.5, 2.0]

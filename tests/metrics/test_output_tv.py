@@ -48,12 +48,7 @@ def enumerated(tree, rule) -> tuple[torch.Tensor, Visit]:
     drafter.allocate(1)
     target.prefill([""], torch.arange(1))
     seen = []
-
-    def record(grown):
-        seen.append(grown)
-        return grown
-
-    law_of_one_round(target, drafter, Ratio(), rule, sampling, record)
+    law_of_one_round(target, drafter, Ratio(), rule, sampling, lambda grown: seen.append(grown) or grown)
     grown = seen[0]
     target.allocate(1, tree.num_nodes)
     p = sampling.law(target.verify(type(grown)(*[f[:1] for f in (grown.tokens, grown.parents)])).logits)[0, 0]
