@@ -5,7 +5,8 @@ codebook, target, sampling or tree that they lack."""
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
+from itertools import product
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,15 +96,12 @@ class Model:
         return load_prompts(config.prompts, Path(config.paths.root) / "data" / "prompts")
 
     def pipeline(
-        self,
-        tree: str | TreePolicy | partial | None = None,
+        self, tree: str | TreePolicy | partial | None = None,
         acceptance: str | AcceptanceRule | type | partial | None = None,
         verification: str | Verification | type | partial | None = None,
-        drafter: str | Drafter | type | partial | None = None,
-        method: str | None = None,
-        settings: Settings = (),
+        drafter: str | Drafter | type | partial | None = None, method: str | None = None, settings: Settings = (),
         batch_size: int = 1,
-    ) -> Pipeline:
+    ) -> Pipeline:  # fmt: skip
         """The parts by name, as objects, or as classes; by default those of conf/evaluate.yaml, or of the method.
 
         settings: of parts, such as {"acceptance.lam": 3, "sampling.top_k": 500}, and of compile. batch_size: the one
@@ -134,24 +132,20 @@ class Model:
             return pipeline
 
     def _config(self, chosen: Sequence[str]) -> DictConfig:
-        """With the settings of parts given to load() that the chosen parts have."""
-        found = compose([*self.overrides, *chosen], self._own)
+        """With the settings of parts given to load() that the chosen parts have. The last ones are kept as long as no
+        yaml changes: composing them may take longer than an image."""
+        folders = product((CONFIG_FOLDER, *self._own), ("", "*/", "*/*/"))
+        yamls = sorted(path for folder, inner in folders for path in Path(folder).glob(f"{inner}*.yaml"))
+        given_by = tuple(self._own), tuple((path, path.stat().st_mtime_ns) for path in yamls)
+        found = _composed((*self.overrides, *chosen), *given_by)
         kept = [given for given in self._of_parts if given[0] in "+~" or _has(found, key_of(given))]
-        return compose([*self.overrides, *kept, *chosen], self._own) if kept else found
+        return _composed((*self.overrides, *kept, *chosen), *given_by) if kept else found
 
     def generate(
-        self,
-        prompts: Sequence[str],
-        seed: int = 0,
-        batch_size: int = 8,
-        *,
-        images_per_prompt: int = 1,
-        temperature: float | None = None,
-        guidance_scale: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        **parts,
-    ) -> Images:
+        self, prompts: Sequence[str], seed: int = 0, batch_size: int = 8, *, images_per_prompt: int = 1,
+        temperature: float | None = None, guidance_scale: float | None = None, top_k: int | None = None,
+        top_p: float | None = None, **parts,
+    ) -> Images:  # fmt: skip
         """images_per_prompt consecutive images per prompt. None: the model's own sampling; parts: see
         pipeline(). A repeated prompt gets another copy number, and so another image."""
         _check_list("prompts", prompts)
@@ -243,6 +237,12 @@ def compose(overrides: Sequence[str], own: Sequence[str] = (), command: str = "e
         if reason is None:
             raise
         raise LanternError(f"{' '.join(overrides)}: {reason}") from error
+
+
+@lru_cache(16)
+def _composed(overrides: tuple[str, ...], own: tuple[str, ...], stamps: tuple) -> DictConfig:
+    """compose(), for those who change nothing in it. stamps: of the yamls."""
+    return compose(overrides, own)
 
 
 def _check_loadable(override: str, own: Sequence[str]) -> None:
