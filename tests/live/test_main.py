@@ -11,7 +11,7 @@ from lantern.live.server import LiveServer
     ("arguments", "message"),
     [
         (["port=http"], "port=http"),
-        (["port=0", "model=nope"], "model=nope.*Could not find 'model/nope'.*llamagen"),
+        (["port=0", "model=nope"], "model=nope is no option; .*llamagen"),
         (["+method=jacobi"], r"\+method=jacobi is chosen in the page; leave it out"),
         (["drafter=none", "tree=chain"], "drafter=none, tree=chain is chosen in the page"),
     ],
