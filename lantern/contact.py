@@ -8,7 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from lantern.cli.error_messages import command
+from lantern.cli.error_messages import command, starting_line
 from lantern.errors import LanternError, first_line
 
 if TYPE_CHECKING:
@@ -22,12 +22,14 @@ def contact(cfg: DictConfig) -> None:
     model = f"model={run.runtime.choices.model}"
     if "checkpoint" not in cfg.model:
         raise LanternError(f"{model} has no released weights; give a model that has some, such as model=janus_pro")
+    starting = starting_line()  # stands until all headers are read
     from lantern.models.checkpoints import expected_weights
 
     expected_weights.clear()
     instantiate(OmegaConf.merge(cfg, {"device": "meta"}).model)
-    print(" ".join([model, *run.overrides.task]))
-    print("\n".join(line for expected in expected_weights for line in compared(expected)))
+    found = [line for expected in expected_weights for line in compared(expected)]
+    starting.close()
+    print("\n".join([" ".join([model, *run.overrides.task]), *found]))
 
 
 def compared(expected: "Expected") -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Sized
 from contextlib import closing
+from math import isnan
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -128,7 +129,8 @@ def table(found: Mapping[str, object]) -> str:
     for key, value in found.items():
         low, high = found.get(f"{key}_low"), found.get(f"{key}_high")
         if isinstance(value, float) and not key.endswith(("_low", "_high")):
-            lines.append(f"{key:24}{value:12.5g}" + (f"   {low:.5g} to {high:.5g}" if low is not None else ""))
+            has_bounds = isinstance(low, float) and not isnan(low)  # few images or prompts have none
+            lines.append(f"{key:24}{value:12.5g}" + (f"   {low:.5g} to {high:.5g}" if has_bounds else ""))
     return "\n".join([*lines, *(f"warning: {text}" for text in found["warnings"])])
 
 

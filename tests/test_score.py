@@ -127,6 +127,7 @@ def test_the_figures_of_files_are_those_of_the_same_tensor(tmp_path):
     assert found == expected
     assert judges[0]["f"].against(made, made, prompts)["frechet_diff"] == 0
     assert "frechet" in table(found)
+    assert "to" not in table({"num_images": 1, "x": 0.5, "x_low": np.nan, "x_high": np.nan, "warnings": []})
 
 
 @pytest.mark.parametrize("is_stored", [True, False])

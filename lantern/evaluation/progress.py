@@ -15,9 +15,8 @@ BATCHED = {SHARED: 0.1, ("images", False): 0.6}  # foreseen share of an image al
 
 
 class EvaluationBar:
-    """Counts images. Those that are missing in this point take the mean time of their kind so far; a point that is not
-    begun takes that of those that have ended, judging included, and without the shared images, at the pace that plain
-    decoding has now."""
+    """Counts images. Those missing in this point take the mean time of their kind so far; a point not begun takes that
+    of those that ended, judging included, without the shared images, at the pace that plain decoding has now."""
 
     of_process: ClassVar["EvaluationBar | None"] = None  # of its command or sweep; a launcher's points have none
 

@@ -73,9 +73,8 @@ class TrainingData(pl.LightningDataModule):
         self, splits: Splits, batch_size: int, seed: int, validation_batch_size: int | None = None,
         num_images: int | None = None, unseen: Any = None,
     ) -> None:  # fmt: skip
-        """batch_size: of a training step, over all processes; num_images: train only on so many, evenly spaced, as the
-        first may all be of one class; unseen: the TokenTable of held-out images of the training images' kind, if
-        the validation's are of another kind."""
+        """batch_size: of a training step, over all processes; num_images: train on so many, evenly spaced, as the first
+        may be of one class; unseen: TokenTable of held-out images of the training's kind, where validation's differ."""
         super().__init__()
         check_least("batches", 1, batch_size=batch_size, validation_batch_size=validation_batch_size)
         check_least("batches", 1, num_images=num_images)

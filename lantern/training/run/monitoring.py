@@ -169,9 +169,8 @@ class TolerantWandbLogger(WandbLogger):
         self.guard(super().finalize, status)
 
     def log_weights(self, folder: Path, kind: str, exported: Mapping[str, Any]) -> None:
-        """Logs exported weights as a version of the collection that evaluations name, and start_from's weights as the
-        run's input; the run's summary is then of the exported step. Ends the run. kind: such as drafter; exported: as
-        fit.write_exported returns it."""
+        """Logs exported weights as a version of the collection that evaluations name, start_from's as the run's input,
+        the exported step's figures as its summary. Ends the run. kind: such as drafter; exported: of write_exported."""
 
         def log() -> None:
             self.experiment.summary.update({**exported["figures"], "exported_step": exported["step"]})

@@ -1,6 +1,5 @@
 """Images as tokens: `TokenTable(...).split("train")[i]` -> {"tokens": int64 [L], "caption"}; likewise unquantised
-latents (LatentTable) and the target's own images (TargetSamples). A split is computed once, and cached under a key of
-all that it depends on."""
+latents (LatentTable) and the target's own images (TargetSamples). A split is made once, kept by all it depends on."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
