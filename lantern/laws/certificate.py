@@ -4,6 +4,7 @@ written to a certificate beside the file of the part's class; pipelines and rows
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -35,6 +36,7 @@ from lantern.laws.results import NO_PROOF, Certificate, Result, print_refused, p
 from lantern.laws.tables import LongTarget, TableTarget, many_images, p_value, sequence_law
 from lantern.laws.trials import APART, LONG_SIZES, LONG_TREES, SAMPLINGS, SIZES, TREES, setups
 from lantern.runtime.files import read_object, replace_text
+from lantern.runtime.progress_line import ProgressLine
 from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Drafter, Target, TreePolicy, Verification
 from lantern.verification import SharedNoise
@@ -99,14 +101,17 @@ def check_law(
         raise LanternError(f"{named[0]} is a name; give the part itself, its class or a partial")
     if "target" in given:
         return _check_target(target, prompt)
-    check = _Check()
-    for sampling in SAMPLINGS:
-        for codes, tokens in SIZES if sampling == SAMPLINGS[0] else SIZES[:1]:
-            for setup in setups(given, TableTarget(codes, tokens, sampling.cfg_scale), sampling, TREES):
-                check.add(setup)
+    tried = [
+        setup for sampling in SAMPLINGS for codes, tokens in (SIZES if sampling == SAMPLINGS[0] else SIZES[:1])
+        for setup in setups(given, TableTarget(codes, tokens, sampling.cfg_scale), sampling, TREES)
+    ]  # fmt: skip
     for (codes, tokens), apart in product(LONG_SIZES, APART):
         target = LongTarget(codes, tokens, Sampling().cfg_scale, apart=apart)
-        for setup in setups(given, target, Sampling(), LONG_TREES):
+        tried += setups(given, target, Sampling(), LONG_TREES)
+    check = _Check()
+    with closing(ProgressLine("checking")) as line:
+        for number, setup in enumerate(tried):
+            line.show(number / len(tried), f"{setup.verification.name} on {setup.drafter.tree.kind}", None)
             check.add(setup)
     if not check.results:
         raise LanternError(f"no combination of these parts could be checked: {next(iter(check.refused.values()))}")

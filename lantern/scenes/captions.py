@@ -4,7 +4,7 @@ from itertools import product
 from string import punctuation
 from typing import NamedTuple
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, meant
 
 TEXTURES = ("clouds", "wood", "marble", "grass", "sand", "water", "stone", "fabric")
 SHAPES = ("sphere", "cube", "cone", "ring", "none")
@@ -46,8 +46,8 @@ def parse_caption(caption: str) -> Scene:
     words = [word for given in caption.lower().split() if (word := given.strip(punctuation))]
     for word in words:
         if word not in VOCABULARY:
-            known = " ".join(map(repr, VOCABULARY))
-            raise LanternError(f"unknown word {word!r} in {caption!r}; the embedded scenes know {known}")
+            known = f"{meant(word, VOCABULARY)}the embedded scenes know {' '.join(map(repr, VOCABULARY))}"
+            raise LanternError(f"unknown word {word!r} in {caption!r}; {known}")
     if (scene := _BY_CAPTION.get(" ".join(words))) is None:
         raise LanternError(f"{caption!r} is no scene; write 'a red sphere on wood', or 'wood' for a bare texture")
     return scene
