@@ -36,7 +36,7 @@ def device_name(device: str = "auto") -> str:
     lines = known.read_text().splitlines() if known.is_file() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     name = names[0] if names else platform.processor() or platform.machine()
-    return f"{name} ({len(usable_cores())} cores, {vector_instructions()})"
+    return f"{name} ({(count := len(usable_cores()))} core{'s' * (count > 1)}, {vector_instructions()})"
 
 
 def gpu_sharers(device: torch.device) -> int | None:
