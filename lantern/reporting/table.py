@@ -104,8 +104,8 @@ def marks(row: Row) -> dict[str, str]:
 def shared_settings(rows: Sequence[Row]) -> str:
     """A sentence with the settings that all methods share, hashes left out, and the number of judged images."""
     methods = [row for row in rows if not is_baseline(row)] or rows
-    left_out = _differing(methods)
-    shared = [key for key in (*LABEL_KEYS, *config_keys(methods)) if key not in left_out and not key.endswith("_hash")]
+    known = (key for key in (*LABEL_KEYS, *config_keys(methods)) if not key.endswith("_hash"))
+    shared = [key for key in known if len({str(row.get(key)) for row in methods}) == 1]
     settings = ", ".join(f"{key} {methods[0][key]}" for key in shared if methods[0].get(key) is not None)
     judged = methods[0].get("num_images")
     quality = f"Quality of {judged} images per setting; brackets" if judged else "Brackets"
