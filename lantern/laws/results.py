@@ -75,8 +75,8 @@ def _trees(combinations: Iterable[Mapping[str, object]]) -> str:
     return ", ".join(dict.fromkeys(str(labels["tree"]) for labels in combinations))
 
 
-def print_verdict(found: Certificate, foreign: Mapping[str, Any], alone: str = "") -> None:
-    """alone: counted_alone."""
+def print_verdict(found: Certificate, foreign: Mapping[str, Any], alone: str) -> None:
+    """alone: what certificates.counted_alone says."""
     names = " with ".join(map(class_name, foreign.values())) or "parts of Lantern's own"
     kept = [name for name, result in found.results.items() if result.deviation <= ROUNDING]
     lost = found.results.keys() - kept

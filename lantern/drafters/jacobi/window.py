@@ -87,7 +87,7 @@ class Window:
         if start is None:
             raise LanternError("drafter.start=null is no way to start; leave it out for the default")
         self.length, self._target, self._start, self._redraw = length, target, start, redraw
-        self._sampling = sampling
+        self._sampling, self._start_is_ours = sampling, is_ours(start)
 
     def allocate(self, batch_size: int) -> None:
         target = self._target
@@ -108,7 +108,7 @@ class Window:
         unread = Unread(self._laws, self._seen, last)
         laws = self._start(unread)
         # drafts are judged as draws from these laws, whatever a start of somebody else returns
-        self.laws = laws = laws if is_ours(self._start) else normalise(laws.clamp(min=0), unread.laws)
+        self.laws = laws = laws if self._start_is_ours else normalise(laws.clamp(min=0), unread.laws)
         tokens = self._redraw(proposals, laws, self._former, known)
         self._former = Guess(tokens, laws if proposals.needs_draft_law else None)
         return self._former
