@@ -6,7 +6,7 @@ import pytest
 
 from lantern.reporting.plots import draw_pareto
 from lantern.reporting.ranking import Budget, rank_rows
-from lantern.reporting.table import format_table, label_rows
+from lantern.reporting.table import format_table, label_rows, shared_settings
 
 SHARED = {"model": "m", "tree": "static", "seed": 0, "acceptance": "exact", "temperature": 1.0}
 AR = SHARED | {"drafter": "none"}
@@ -37,6 +37,12 @@ def test_where_a_method_has_two_drafters_every_row_names_its_own():
     expected += ["exact weights/drafter k 1", "exact weights/drafter k 2"]
     assert label_rows(rows) == expected
     assert label_rows([rows[0], rows[1], *rows[3:]]) == ["AR", "refined", "exact k 1", "exact k 2"]
+
+
+def test_settings_of_all_methods_are_those_that_every_one_has():
+    window = SHARED | {"drafter": "jacobi", "tree": "window_15", "drafter.length": 15}
+    said = shared_settings([AR, window, SHARED | {"drafter": "eagle"}])
+    assert said.startswith("All methods: model m, acceptance exact, temperature 1.0, seed 0. ")
 
 
 def test_an_output_tv_stands_beside_its_floor_and_its_positions_and_says_when_it_has_no_bounds():
