@@ -47,15 +47,19 @@ class NoDescriptionError(ValueError):
 
 
 def kind_of(part: object) -> Any:
-    """The class of an object; a function or class itself, also within a partial. Of a target whose network, or a layer
-    or an attention in it, is somebody else's, the first such class."""
+    """The class of an object; a function or class itself, also within a partial. Where the object, or a module in
+    which a target's tokens meet, has a class or a replaced method of somebody else's, the first of these."""
     part = part.func if isinstance(part, partial) else part
     if isroutine(part) or isinstance(part, type):
         return part
-    body = getattr(part, "transformer", None)
-    layers = [*body.layers] if isinstance(getattr(body, "layers", None), nn.ModuleList) else []
-    kinds = [type(one) for one in (part, body, *layers, *(getattr(layer, "self_attn", layer) for layer in layers))]
-    return next((kind for kind in kinds if kind.__module__.split(".")[0] not in LIBRARIES), kinds[0])
+    kinds = [kind for one in (part, *getattr(part, "mixing", ())) for kind in (type(one), *_replaced(one))]
+    return next((kind for kind in kinds if str(kind.__module__).split(".")[0] not in LIBRARIES), kinds[0])
+
+
+def _replaced(part: object) -> list[Any]:
+    """What an object has in place of methods of its class."""
+    held = getattr(part, "__dict__", {}).items()
+    return [kind_of(own) for name, own in held if callable(own) and callable(getattr(type(part), name, None))]
 
 
 def is_ours(part: object) -> bool:

@@ -5,7 +5,7 @@ from copy import copy
 from typing import Protocol, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lantern.engine.cache import KVCache, ReusableCache
 from lantern.engine.graphs import CudaRecorder, EagerPasses, PassGraphs
@@ -44,6 +44,12 @@ class CachedTarget:
     @property
     def num_layers(self) -> int:
         return len(self.transformer.layers)
+
+    @property
+    def mixing(self) -> list[nn.Module]:
+        """The modules in which tokens meet: those of somebody else may not keep to a tree's mask."""
+        layers = [*self.transformer.layers]
+        return [self.transformer, *layers, *(getattr(layer, "self_attn", layer) for layer in layers)]
 
     def hand_out(self, layers: Sequence[int]) -> None:
         """Until the next allocate, passes append the inputs of these layers to their features: Forward.features

@@ -37,19 +37,21 @@ def scored(
     plain: Images | None = None,
 ) -> tuple[dict[str, object], dict[str, object], list[str]]:  # fmt: skip
     """The figures of all metrics, their protocols, and their warnings. images_for: what the metric of a name reads;
-    plain: plain decoding's images, if those are another side's. LanternError for a figure that two metrics give."""
+    plain: plain decoding's images, if those are another side's. LanternError for a key of two metrics, but for one of
+    their protocols with one value."""
     values, protocols, givers = dict[str, object](), dict[str, object](), dict[str, str]()
     for name, metric in metrics.items():
         images = images_for(name)
         found = {**metric(images, prompts), **({} if plain is None else metric.against(images, plain, prompts))}
-        for key in filter(values.__contains__, found):
+        settings = metric.protocol(prompts)  # some are known once images were judged
+        differing = (key for key, value in settings.items() if key not in protocols or protocols[key] != value)
+        for key in filter(givers.__contains__, (*found, *differing)):
             raise LanternError(
                 f"the metrics {givers[key]} and {name} both give {key}; leave one out, or give it another name if it "
                 "has one: images on record are not made again"
             )
-        values, givers = values | found, givers | dict.fromkeys(found, name)
-    for metric in metrics.values():
-        protocols |= metric.protocol(prompts)
+        values, protocols = values | found, protocols | settings
+        givers |= dict.fromkeys([*found, *settings], name)
     return values, protocols, [warning for metric in metrics.values() for warning in metric.warnings(prompts)]
 
 

@@ -143,10 +143,22 @@ def test_metrics_reject_prompts_before_anything_is_decoded(tmp_path):
     assert not pipeline.ar_calls
 
 
-def test_two_metrics_with_one_figure_are_one_error_and_no_image_is_made_again(tmp_path):
-    """Catches the figure of the first, which is lost without a word."""
-    with pytest.raises(LanternError, match="the metrics one and two both give brightness; leave one out"):
-        small(tmp_path, metrics={"one": Brightness(), "two": Brightness()}).run(FakePipeline())
+def test_two_metrics_with_one_figure_or_setting_are_one_error_and_no_image_is_made_again(tmp_path):
+    """Catches the figure, or the setting, of the first, which is lost without a word."""
+
+    class Median(Brightness):
+        def __call__(self, images, prompts):
+            return {"median": float(images.median())}
+
+        def against(self, images, plain, prompts):
+            return {}
+
+        def protocol(self, prompts):
+            return {"meter": "median"}
+
+    for other, key in ((Brightness(), "brightness"), (Median(), "meter")):
+        with pytest.raises(LanternError, match=f"the metrics one and two both give {key}; leave one out"):
+            small(tmp_path, metrics={"one": Brightness(), "two": other}).run(FakePipeline())
     pipeline = FakePipeline()
     small(tmp_path).run(pipeline)
     assert (len(pipeline.calls), len(pipeline.ar_calls)) == (2, 0)  # the method's images, which come after the plain

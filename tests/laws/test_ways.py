@@ -196,6 +196,16 @@ class SeesAll(Qwen2Model):
 class SeesAbove(Qwen2Model):
     """As its parent."""
 
+def see_all(body):
+    """SeesAll for one object of transformers' class."""
+    own = body.forward
+
+    def forward(attention_mask=None, **given):
+        length, seen = attention_mask.shape[2:]
+        return own(attention_mask=attention_mask * (length in (1, seen)), **given)
+
+    body.forward = forward
+
 class LaterSiblings(Power):
     """Judges later siblings by the law before any rejection."""
 
@@ -369,6 +379,20 @@ def test_a_target_or_a_network_of_a_user_needs_tree_passes_that_are_its_single_p
     found = [lantern.check_law(target=target, prompt=prompt).lossless for target, prompt in made]
     assert found == [claim().lossless for claim in of] == [False, True] * 2
     assert guarantee(target=around(Qwen2Model), verification=SharedNoise(), drafter=drafter).lossless
+
+
+def test_a_network_of_transformers_with_a_method_of_a_users_own_needs_a_certificate(parts):
+    """Catches an object whose `forward` was replaced, judged by its class."""
+    target, layered = around(Qwen2Model), around(Qwen2Model)
+    parts.see_all(target.transformer)
+    attention = layered.transformer.layers[1].self_attn
+    attention.forward = partial(parts.keep_all, attention)
+    drafted = {"verification": SharedNoise(), "drafter": window(Nearest())}
+    of = [partial(guarantee, target=one, **drafted) for one in (target, layered)]
+    names = "see_all.<locals>.forward", "keep_all"
+    assert [claim().reason.split(";")[0] for claim in of] == [f"no certificate for my_parts.{name}" for name in names]
+    assert not lantern.check_law(target=target, prompt=Prefix([1, 2], [3])).lossless
+    assert (of[0]().lossless, of[0]().is_open) == (False, False)
 
 
 def test_a_chains_certificate_is_no_branching_trees_and_replaces_no_failure(parts):
