@@ -1,22 +1,23 @@
 """A target with everything it takes to decode on it, described by the keys of a result row."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from inspect import signature
 from typing import Any, NamedTuple
 
+from lantern import decoding
 from lantern.acceptance.exact import Exact
 from lantern.certificates import Guarantee, certified, certified_target, foreign_parts, is_ours
 from lantern.continuous.gaussian_ratio import GaussianRatio
 from lantern.continuous.gaussian_shared import GaussianShared
 from lantern.continuous.latent_sampling import LatentDrafter, LatentSampling
-from lantern.decoding import DecodingSetup, Step, first_rounds, generate, steps
+from lantern.decoding import DecodingSetup
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError, unknown_setting
 from lantern.models.token_grid import has_latents
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, TreePolicy, Verification, abilities_of
+from lantern.types import AcceptanceRule, Drafter, Target, TreePolicy, Verification, abilities_of
 from lantern.verification import Ratio, SharedLaw, SharedNoise
 from lantern.verification.block import Block
 from lantern.verification.traversal import Traversal
@@ -42,16 +43,7 @@ class Pipeline(DecodingSetup):
 
     model: str = "llamagen"
 
-    def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
-        """Decodes the prompts, up to `batch_size` images at a time."""
-        return generate(self, prompts, seeds, batch_size)
-
-    def first_rounds(self, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]:
-        return first_rounds(self, prompts, seeds, count)
-
-    def steps(self, prompt: str, seed: int) -> Iterator[Step]:
-        """One image round by round, for live views."""
-        return steps(self, prompt, seed)
+    generate, first_rounds, steps = decoding.generate, decoding.first_rounds, decoding.steps  # as methods
 
     def baseline(self) -> "Pipeline":
         """Plain AR decoding on the same target with the same picks."""
@@ -131,7 +123,7 @@ class PipelineFactory:
             return self(None)
         if has_latents(self.plain.target) and not isinstance(drafter, LatentDrafter):
             raise LanternError(
-                f"drafter={drafter.name} drafts codes and the model's tokens are latents; use drafter=latent_jacobi"
+                f"drafter={drafter.name} drafts codes, the tokens are latents; use drafter=latent_jacobi"
             )
         return replace(self.plain, drafter=drafter)
 
@@ -150,9 +142,7 @@ def pipelines(
         )
     verifier: Verification = bind_missing(verification, rule=rule, sampling=sampling, target=target)
     if sampling.is_greedy and abilities_of(verifier).tosses_coins:
-        raise LanternError(
-            f"verification={verifier.name} tosses coins, temperature=0 has none; use verification=shared_noise"
-        )
+        raise LanternError(f"verification={verifier.name} tosses coins; at temperature=0 use verification=shared_noise")
     if has_latents(target) and not (isinstance(verifier, GaussianShared) and isinstance(sampling, LatentSampling)):
         raise LanternError(
             f"verification={verifier.name} or sampling= is of codes and the model's tokens are latents; use "

@@ -81,10 +81,7 @@ def without_partner(images: Sized, num_prompts: int) -> list[str]:
         return []
     first = len(images) - left
     name = images.files[first].name if hasattr(images, "files") else f"image {first + 1}"
-    return [
-        f"{len(images)} images are no multiple of {num_prompts} prompts: from {name!r} on, {left} have no partner; "
-        f"take them out if they are strays"
-    ]
+    return [f"{len(images)} images are no multiple of {num_prompts} prompts: from {name!r} on, {left} have no partner"]
 
 
 class Watched:
@@ -117,9 +114,7 @@ def figures(images: "Images", prompts: Sequence[str], metrics: "Mapping[str, Met
             metrics, lambda name: Watched(images, line, name, numbers[name], len(metrics)), prompts
         )
     if not values:
-        raise LanternError(
-            f"metrics=[{', '.join(metrics)}] compares two methods; give metrics of one, such as fidelity"
-        )
+        raise LanternError(f"metrics=[{', '.join(metrics)}] compares two methods; give others, such as fidelity")
     return {"num_images": len(images), **values, **protocols, "warnings": warnings}
 
 
@@ -142,9 +137,7 @@ def _metrics(cfg: DictConfig) -> "dict[str, Metric]":
     comparing = [metric for metric in chosen.values() if "references" in metric]
     if cfg.references is not None:
         if not comparing:
-            raise LanternError(
-                f"references={cfg.references} and none of {', '.join(chosen)} has any; leave one of them out"
-            )
+            raise LanternError(f"references={cfg.references}: {', '.join(chosen)} have none; leave it out")
         for metric in comparing:
             with open_dict(metric):
                 metric.references = {"_target_": REFERENCES, "source": str(cfg.references), "size": cfg.size}

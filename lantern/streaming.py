@@ -55,6 +55,4 @@ def stream(pipeline: Pipeline, prompt: str, seed: int) -> Iterator[Progress]:
             drafted = positions, depths, drafts, step.accepted
             yield (progress := Progress(tokens, step.committed, *drafted, number, step.ms, seconds))
             if getattr(pipeline.target, "cache", None) is not cache and not progress.is_complete:
-                raise LanternError(
-                    f"the model decoded something else while {prompt!r} was streamed; stream one image at a time"
-                )
+                raise LanternError(f"another image was decoded before {prompt!r} was; stream one image at a time")

@@ -34,9 +34,7 @@ def committed_laws(tree: DraftTree, probs: Tensor, q: Tensor, rule: AcceptanceRu
     if rule.lossless:
         return probs
     if not isinstance(rule, CommittedLaw):
-        raise LanternError(
-            f"acceptance={rule.name} judges single tokens and commits no law of its own; use verification=ratio"
-        )
+        raise LanternError(f"acceptance={rule.name} judges single tokens and has no law; use verification=ratio")
     is_child = tree.parents[:, None] == torch.arange(tree.parents.shape[1], device=probs.device)[:, None]
     has_children = is_child.any(-1).flatten()
     laws = _law_where(has_children, rule, probs.flatten(0, 1), q.flatten(0, 1), tree.depths.flatten() + 1)

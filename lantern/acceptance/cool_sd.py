@@ -26,9 +26,7 @@ class CoolSD:
         if not 0 <= nu < float("inf"):
             raise LanternError(f"acceptance.nu={nu} would relax later levels more; give 0 or more")
         if not abs(mu) <= FARTHEST:
-            raise LanternError(
-                f"acceptance.mu={mu} is out of range, ±{FARTHEST}; 0 leaves the first level's weight at delta"
-            )
+            raise LanternError(f"acceptance.mu={mu} is out of range; give -{FARTHEST} to {FARTHEST}")
         self.delta, self.nu, self.mu = delta, nu, mu
         self.lossless = delta * exp(-mu) <= 1
         self.parameters = {"delta": delta, "nu": nu, "mu": mu}

@@ -69,8 +69,5 @@ def tolerance_of(rule: AcceptanceRule) -> Tolerance:
     if isinstance(rule, Tolerance):
         return rule
     if not rule.lossless:
-        raise LanternError(
-            f"verification=gaussian_shared judges latents by their distance, acceptance={rule.name} codes by their "
-            "probability; use acceptance=tolerance"
-        )
+        raise LanternError(f"acceptance={rule.name} judges codes, the tokens are latents; use acceptance=tolerance")
     return Tolerance(0.0)

@@ -105,10 +105,7 @@ class TokenHead:
 
     def __init__(self, target: Target) -> None:
         if not isinstance(target, LatentTarget):
-            raise LanternError(
-                f"{type(target).__name__} has codes and no diffusion head; use model=scenes_continuous, or a "
-                "verification and a drafter of codes"
-            )
+            raise LanternError(f"{type(target).__name__} has codes and no diffusion head; use parts for codes")
         self.target, self.seconds = target, 0.0
 
     def __call__(self, conditions: Tensor, normals: Tensor) -> TokenLaw:

@@ -238,9 +238,7 @@ def require_equal(name: str, outputs: Outputs, of_pass: Outputs, rounding: Calla
             largest = float(wanted.abs().masked_fill(wanted.isinf(), 0).max())
             most = rounding(torch.finfo(wanted.dtype).eps) * largest
         if not difference <= most:  # nan: nothing was written
-            raise RecordingError(
-                f"output {index} differs from the pass's own by {difference:g} of {largest:g} in {name}"
-            )
+            raise RecordingError(f"output {index} differs from the pass's own by {difference:g} of {largest:g}: {name}")
 
 
 class CudaRecorder:

@@ -97,8 +97,7 @@ class Real(NamedTuple):
 def _check_number(count: int, what: str) -> None:
     if count < MIN_IMAGES:
         raise LanternError(
-            f"{count} {what} are too few to judge by; give {MIN_IMAGES} at least, or leave fidelity out "
-            "(quality.num_images=0)"
+            f"{count} {what} are too few to judge by; give {MIN_IMAGES} at least, or quality.num_images=0"
         )
 
 

@@ -96,9 +96,7 @@ class ImageTextScore(Metric):
 
     def prepare(self, prompts: Sequence[str]) -> None:
         if not all(prompts):
-            raise LanternError(
-                f"{self.name} compares images with their prompts; give prompts=…, or leave the metric out"
-            )
+            raise LanternError(f"{self.name} compares images with prompts; give prompts=…, or leave it out")
 
     def __call__(self, images: Images, prompts: Sequence[str]) -> dict[str, float]:
         return mean_interval(self._scores(images, prompts)).keys(self.name)

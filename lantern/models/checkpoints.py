@@ -18,6 +18,7 @@ from lantern.identity import files_hash
 from lantern.models.hub import find_file
 from lantern.runtime.files import replace_file
 from lantern.runtime.hardware import resolve_device
+from lantern.runtime.overrides import leaves
 
 RANDOM = "random"  # in place of a checkpoint: random weights, for timing a size without its file
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
@@ -111,10 +112,7 @@ def check_finite(state: Mapping[str, Tensor], source: str | Path) -> None:
     """The extremes of a tensor are finite only if all its values are: NaN is one of them."""
     floats = {name: value for name, value in state.items() if value.is_floating_point() and value.numel()}
     if broken := [name for name, value in floats.items() if not torch.stack(value.aminmax()).isfinite().all()]:
-        raise CheckpointError(
-            f"{source} holds NaN or infinite values in {shortened(broken)}; give weights of a training that did not "
-            "diverge, or copy the file again"
-        )
+        raise CheckpointError(f"{source} holds NaN or infinite values in {shortened(broken)}; give other weights")
 
 
 def shortened(names: list[str]) -> str:
@@ -151,15 +149,11 @@ def local_hash(path: object, file: object = None) -> str | None:
         return None
 
 
-def local_hashes(settings: object, name: str = "", file: object = None) -> dict[str, str]:
-    """local_hash of all weights that nested settings name, by the setting's dotted name; `file` stands beside them."""
-    if isinstance(settings, Mapping | list):
-        is_mapping = isinstance(settings, Mapping)
-        file = settings.get("file") if is_mapping else file
-        named = settings.items() if is_mapping else enumerate(settings)
-        parts = [local_hashes(value, f"{name}.{key}" if name else str(key), file) for key, value in named]
-        return {key: found for part in parts for key, found in part.items()}
-    return {name: found} if (found := local_hash(settings, file)) else {}
+def local_hashes(settings: object) -> dict[str, str]:
+    """local_hash of all weights that nested settings name, by the setting's dotted name; `file` may stand beside it."""
+    held = leaves(settings, lists=True)
+    files = {key: held.get(f"{key.rpartition('.')[0]}.file".lstrip(".")) for key in held}
+    return {key: found for key, value in held.items() if (found := local_hash(value, files[key]))}
 
 
 def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> Path:

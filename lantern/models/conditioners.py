@@ -2,13 +2,12 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from string import punctuation
 
 import torch
 from torch import Tensor
 
-from lantern.errors import FirstWarning, LanternError
+from lantern.errors import FirstWarning, LanternError, meant
 from lantern.types import AnyText
 
 SCENE_WORDS = (  # of the embedded scenes' captions: the default vocabulary
@@ -54,18 +53,14 @@ class WordFeatures(AnyText):
         words = {self._known_form(word) for caption in captions for word in caption.lower().split()}
         if unknown := sorted(words - {"", *self.words}):
             raise LanternError(
-                f"the captions of data= have {len(unknown)} words that this model does not know: "
-                f"{_shown(unknown)}; give images whose captions it knows (data=imagefolder "
-                "data.folder=…), or train a target on these (task=target)"
+                f"the captions of data= have {len(unknown)} words that this model does not know: {_shown(unknown)}; "
+                "give other images, or train a target on these (task=target)"
             )
 
     def _indices(self, prompt: str) -> list[int]:
         words = [form for word in prompt.lower().split() if (form := self._known_form(word))]
-        unknown = [word for word in words if word not in self.words]
-        if unknown:
-            near = get_close_matches(unknown[0], self.words, 3)
-            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            raise LanternError(f"unknown word {unknown[0]!r} in {prompt!r}; {self._known}{hint}")
+        if unknown := next((word for word in words if word not in self.words), None):
+            raise LanternError(f"unknown word {unknown!r} in {prompt!r}; {meant(unknown, self.words)}{self._known}")
         if not words:
             raise LanternError(f"prompt {prompt!r} has no words; this model reads 1 to {self.length}")
         if len(words) > self.length:
@@ -101,7 +96,4 @@ class ClassLabels(AnyText):
     def check(self, captions: Iterable[str]) -> None:
         for prompt in captions:
             if not prompt.strip().isdecimal() or int(prompt) >= self.num_classes:
-                raise LanternError(
-                    f"prompt {prompt!r} is no class of this model; give numbers from 0 to {self.num_classes - 1}, as "
-                    "prompts=classes does"
-                )
+                raise LanternError(f"prompt {prompt!r} is no class of this model; give 0 to {self.num_classes - 1}")

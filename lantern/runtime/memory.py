@@ -64,9 +64,7 @@ def check_memory(target: Target, num_nodes: int, batch_size: int, setting: str =
 def check_main_memory(size: int, what: str, remedy: str) -> None:
     free = available_memory(torch.device("cpu"))
     if free is not None and size > free:
-        raise LanternError(
-            f"{what} need {size / 2**30:.1f} GiB of main memory and {free / 2**30:.1f} GiB are free; {remedy}"
-        )
+        raise LanternError(f"{what} need {size / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB are free; {remedy}")
 
 
 @contextmanager

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError, check_whole
-from lantern.runtime.memory import check_nodes
-from lantern.trees.beam import Beam
+from lantern.trees.beam import Beam, BeamTree
 from lantern.types import DraftTree, Expand, Proposals, TreePolicy, Verdict
 
 
@@ -23,22 +22,19 @@ class StatefulTreePolicy(TreePolicy, Protocol):
     def keep(self, rows: Tensor) -> None: ...
 
 
-class AdaptiveTree:
+class AdaptiveTree(BeamTree):
     """A StatefulTreePolicy: at each image position it stores the depth recommended by the round that committed this
     position. Images are independent of each other."""
 
+    kind = "adaptive"
+
     def __init__(self, total: int, depth: int, width: int, start: int, name: str = "adaptive") -> None:
-        """total: draft nodes kept; depth: most levels; width: most children per node; start: depth of an image's first
-        tree."""
-        check_whole("tree", total=total, depth=depth, width=width, start=start)
-        if min(total, width) < 1 or not 1 <= start <= depth:
-            raise LanternError(
-                f"tree.total={total}, depth={depth}, width={width}, start={start}: give 1 or more each, start <= depth"
-            )
-        check_nodes(max(total, depth, width), f"tree.total={total}, depth={depth}, width={width}")
-        self.name, self.kind, self.total, self.depth, self.width = name, "adaptive", total, depth, width
+        """start: depth of an image's first tree."""
+        super().__init__(total, depth, width, name)
+        check_whole("tree", start=start)
+        if not 1 <= start <= depth:
+            raise LanternError(f"tree.start={start} is no depth of a tree of depth={depth}; give 1 to {depth}")
         self.start = start
-        self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
 
     def allocate(self, batch_size: int, grid: tuple[int, int], device: torch.device) -> None:
         self._columns, self._positions = grid[1], torch.arange(grid[0] * grid[1], device=device)

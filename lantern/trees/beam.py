@@ -4,7 +4,34 @@ likeliest of them form the next level, and finally the likeliest nodes of all le
 import torch
 from torch import Tensor
 
+from lantern.errors import LanternError, check_whole
+from lantern.runtime.memory import check_nodes
 from lantern.types import PADDING, DraftTree
+
+
+class BeamTree:
+    """What TreePolicies that grow level by level have in common: their sizes."""
+
+    kind: str
+
+    def __init__(self, total: int, depth: int, width: int, name: str, beam: int | None = None) -> None:
+        """total: draft nodes kept; depth: levels, at most; width: children per node; beam: nodes expanded per level, by
+        default `width`."""
+        sizes = {"total": total, "depth": depth, "width": width} | ({} if beam is None else {"beam": beam})
+        told = "tree." + ", ".join(f"{size}={value}" for size, value in sizes.items())
+        check_whole("tree", **sizes)
+        if min(sizes.values()) < 1:
+            raise LanternError(f"{told}: give 1 or more each")
+        check_nodes(max(total, depth, width), told)
+        self.name, self.total, self.depth, self.width, self.beam = name, total, depth, width, beam or width
+        self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * self.beam
+
+    def check_room(self) -> None:
+        """LanternError for more nodes than are grown."""
+        most = self.width + (self.depth - 1) * self.width**2
+        if self.total > most:
+            sizes = f"depth={self.depth}, width={self.width}"
+            raise LanternError(f"tree.total={self.total} is more than the {most} nodes that {sizes} grow")
 
 
 class Beam:
@@ -45,9 +72,8 @@ class Beam:
         """
         tokens, parents, scores = (torch.cat(part, 1) for part in zip(*self._grown, strict=True))
         order = scores.sort(dim=1, descending=True, stable=True).indices[:, : total + 1]
-        position = torch.zeros_like(parents).scatter(
-            1, order, torch.arange(order.shape[1], device=order.device).repeat(len(order), 1)
-        )
+        places = torch.arange(order.shape[1], device=order.device).expand_as(order)
+        position = torch.zeros_like(parents).scatter(1, order, places)
         parent = parents.gather(1, order)
         renumbered = torch.where(parent < 0, -1, position.gather(1, parent.clamp(min=0)))
         lost = scores.gather(1, order) == -torch.inf

@@ -7,33 +7,27 @@ from math import isnan
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError, check_whole, is_whole
-from lantern.runtime.memory import check_nodes
-from lantern.trees.beam import Beam
+from lantern.errors import LanternError, is_whole
+from lantern.trees.beam import Beam, BeamTree
 from lantern.types import DraftTree, Expand, Proposals
 
 
-class DDDTree:
+class DDDTree(BeamTree):
     """A TreePolicy. Under shared noise H is the log of the probability estimated for a pick within the beam."""
+
+    kind = "ddd"
 
     def __init__(
         self, total: int, depth: int, width: int, tau: float, checks: Sequence[int], name: str = "ddd"
     ) -> None:
-        """total: draft nodes kept; depth: most levels; width: children per node and nodes per beam. A row's tree ends
-        after the first level of `checks` with H < tau."""
-        check_whole("tree", total=total, depth=depth, width=width)
-        if min(total, depth, width) < 1 or total > width + (depth - 1) * width**2:
-            raise LanternError(
-                f"tree.total={total}, depth={depth}, width={width}: give 1 or more each, and a total that can be grown"
-            )
+        """A row's tree ends after the first level of `checks` with H < tau."""
+        super().__init__(total, depth, width, name)
+        self.check_room()
         if not all(is_whole(level) and 0 < level < depth for level in checks):
             raise LanternError(f"tree.checks={list(checks)} must be levels below depth={depth} and above 0")
         if isnan(tau):
             raise LanternError(f"tree.tau={tau} is no log of a probability; give 0 or less")
-        check_nodes(max(total, depth, width), f"tree.total={total}, depth={depth}, width={width}")
-        self.name, self.kind, self.total, self.depth, self.width = name, "ddd", total, depth, width
         self.tau, self.checks = tau, tuple(checks)
-        self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
 
     def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
         """roots [B], tokens_left [B] of each image -> DraftTree [B, N <= total + 1]."""

@@ -3,28 +3,22 @@ most likely nodes of all levels are kept. Ours: under shared noise, likely means
 
 from torch import Tensor
 
-from lantern.errors import LanternError, check_whole
-from lantern.runtime.memory import check_nodes
-from lantern.trees.beam import Beam
+from lantern.errors import LanternError
+from lantern.trees.beam import Beam, BeamTree
 from lantern.types import DraftTree, Expand, Proposals
 
 
-class Eagle2Tree:
+class Eagle2Tree(BeamTree):
     """A TreePolicy of fixed size and depth, whose shape follows from the draft laws."""
 
+    kind = "eagle2"
+
     def __init__(self, total: int, depth: int, width: int, name: str = "eagle2") -> None:
-        """total: draft nodes kept; depth: levels; width: children per node and nodes per beam."""
-        check_whole("tree", total=total, depth=depth, width=width)
-        if min(total, depth, width) < 1 or total < depth:
-            raise LanternError(f"tree.total={total}, depth={depth}, width={width}: give 1 or more each, total >= depth")
-        if total > width + (depth - 1) * width**2:
-            most = width + (depth - 1) * width**2
-            raise LanternError(
-                f"tree.total={total} is more than the {most} nodes that depth={depth}, width={width} grow"
-            )
-        check_nodes(max(total, depth, width), f"tree.total={total}, depth={depth}, width={width}")
-        self.name, self.kind, self.total, self.depth, self.width = name, "eagle2", total, depth, width
-        self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
+        """As BeamTree's."""
+        super().__init__(total, depth, width, name)
+        if total < depth:
+            raise LanternError(f"tree.total={total} is less than depth={depth}; give as many nodes at least")
+        self.check_room()
 
     def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
         """roots [B], tokens_left [B] of each image -> DraftTree [B, total + 1]."""

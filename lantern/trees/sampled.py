@@ -5,8 +5,8 @@ shape depended on a token still to be judged, and not only on its ancestors, the
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError, check_whole
-from lantern.runtime.memory import check_nodes
+from lantern.errors import LanternError
+from lantern.trees.beam import BeamTree
 from lantern.trees.static import drop_negligible
 from lantern.types import PADDING, DraftTree, Expand, Proposals
 
@@ -16,22 +16,17 @@ from lantern.types import PADDING, DraftTree, Expand, Proposals
 FIRST, LATER, FALL, PEAK = 0.72, 0.25, 0.8, 0.4
 
 
-class SampledTree:
+class SampledTree(BeamTree):
     """A TreePolicy that decides how many children to draw before drawing them."""
 
+    kind = "sampled"
+
     def __init__(self, total: int, depth: int, width: int, beam: int, price: float, name: str = "sampled") -> None:
-        """price: the least estimated acceptance probability of a node. Limits: total draft nodes, depth levels, width
-        children per node, beam nodes expanded per level."""
-        check_whole("tree", total=total, depth=depth, width=width, beam=beam)
-        if min(total, depth, width, beam) < 1 or not 0 < price <= FIRST:
-            raise LanternError(
-                f"tree.total={total}, depth={depth}, width={width}, beam={beam}, price={price}: give 1 or more each, "
-                f"and a price above 0, at most {FIRST}"
-            )
-        check_nodes(max(total, depth, width), f"tree.total={total}, depth={depth}, width={width}")
-        self.name, self.kind, self.total, self.depth, self.width = name, "sampled", total, depth, width
-        self.beam, self.price = beam, price
-        self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * beam
+        """price: the least estimated acceptance probability of a node."""
+        super().__init__(total, depth, width, name, beam)
+        if not 0 < price <= FIRST:
+            raise LanternError(f"tree.price={price} is no such probability; give a value above 0, at most {FIRST}")
+        self.price = price
 
     def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
         """roots [B], tokens_left [B] of each image -> DraftTree [B, N] of the largest row."""
@@ -100,23 +95,16 @@ class _GrowingTree:
         returns the likeliest `beam` of them whose first child would be added, too."""
         width, chance = chance.shape[-1], chance.flatten(1)
         order = chance.sort(dim=1, descending=True, stable=True).indices
-        position = torch.empty_like(order).scatter_(
-            1, order, torch.arange(order.shape[1], device=order.device)[None].expand_as(order)
-        )
+        places = torch.arange(order.shape[1], device=order.device).expand_as(order)
+        position = torch.empty_like(order).scatter_(1, order, places)
         kept = (chance >= price) & (position < self.total + 1 - self.count)  # stable sort: earlier siblings first
         number = torch.where(kept, self.count + kept.cumsum(1) - 1, self.total + 1)
         self.tokens.scatter_(1, number, tokens.flatten(1))
         self.parents.scatter_(1, number, level.nodes.repeat_interleave(width, 1).masked_fill(~kept, PADDING))
         self.count = self.count + kept.sum(1, keepdim=True)
         reach, best = chance.masked_fill(~kept | (chance * FIRST < price), 0).topk(min(beam, chance.shape[1]), dim=1)
-        expansions = level.first + best // width
-        return _Level(
-            tokens.flatten(1).gather(1, best),
-            expansions,
-            number.gather(1, best),
-            reach,
-            level.first + level.nodes.shape[1],
-        )
+        expansions, first = level.first + best // width, level.first + level.nodes.shape[1]
+        return _Level(tokens.flatten(1).gather(1, best), expansions, number.gather(1, best), reach, first)
 
     def tree(self) -> DraftTree:
         """[B, N], N of the largest row."""

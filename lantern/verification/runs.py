@@ -33,9 +33,7 @@ class Runs:
             accepted = torch.zeros_like(rows)
             return Verdict(tree.path_to(accepted), accepted, noise.draw(probs[:, 0]))
         if not rule.lossless or q is None:
-            raise LanternError(
-                "verification=runs judges drawn windows by the exact rule; use drafter=sjd acceptance=exact"
-            )
+            raise LanternError("verification=runs is for windows and the exact rule; use drafter=sjd acceptance=exact")
         chance = self.chances(tree, probs, q)
         going, accepted = torch.ones_like(rows, dtype=torch.bool), torch.zeros_like(rows)
         for child in range(1, size):

@@ -125,7 +125,7 @@ def test_one_model_is_held_at_a_time():
 SMALL = ["dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo", "speed.num_prompts=1"]
 NAMED = {  # where the sentence names something beside the setting given last
     "prompts=[]": "the prompt list", "prompts=[sphinx] quality.num_images=0": "sphinx",
-    "quality.num_images=8 metrics=[fidelity,clip_score]": "network.folder", "prompts=[rde]": "did you mean 'red'",
+    "quality.num_images=8 metrics=[fidelity,clip_score]": "network.folder", "prompts=[rde]": "did you mean red?",
     "quality.num_images=8 metrics=[fidelity_inception]": "metrics.fidelity.extractor.weights",
 }  # fmt: skip
 

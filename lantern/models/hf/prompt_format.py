@@ -50,9 +50,7 @@ class PromptIds:
         text, ids = prompt, self._ids(prompt)
         while len(ids) > tokens_left:
             if not text:
-                raise LanternError(
-                    f"a prefix of {self.length} tokens has no room for any prompt; give a larger model.prefix_len"
-                )
+                raise LanternError(f"{self.length} tokens have no room for any prompt; give a larger model.prefix_len")
             count = max(1, (len(ids) - tokens_left) // MAX_TOKENS_PER_WORD)
             text = " ".join(text.split(" ")[:-count]) or text[:-count]  # Chinese has no spaces: letters are cut
             ids = self._ids(text)

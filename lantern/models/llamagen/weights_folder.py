@@ -56,9 +56,7 @@ def check_made_for(config: dict, part: str, folder: str | Path, given: str | Pat
     """Refuses `given`, of hash `found`, if the config of the target in `folder` has another one as <part>_hash."""
     made_for = config.get(f"{part}_hash")
     if made_for is not None and made_for[:DIGITS] != found:  # released configs hold 16 digits
-        raise CheckpointError(
-            f"the target in {folder} was trained on {part} {made_for}, {given} has {found}; use its own"
-        )
+        raise CheckpointError(f"{folder} was trained on {part} {made_for}, {given} has {found}; use its own")
 
 
 def load_target(
