@@ -58,7 +58,6 @@ test-full: env  ## the rest: long grids and everything on the shipped weights
 	$(PY) -m pytest -q -rs -n auto --dist loadfile --no-loadscope-reorder --durations=25 -m full
 
 LAWS := tests/acceptance tests/verification tests/drafters/jacobi tests/trees tests/test_laws.py tests/test_decoding.py
-LAWS += --ignore=tests/acceptance/test_laws_stay_laws.py  # sets ATEN_CPU_CAPABILITY itself
 LOWER_CAPABILITY := import torch; print({"AVX512": "avx2", "AVX2": "default"}.get(torch.backends.cpu.get_cpu_capability(), ""))
 
 test-portable: env  ## the tests of laws again, with torch's kernels for an older processor

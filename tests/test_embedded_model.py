@@ -17,18 +17,8 @@ EXACTLY = ("dtype=float64", "device=cpu")
 PROMPTS = load_prompts("demo", PROMPT_FILES)
 SEEDS = [image_seed(0, prompt) for prompt in PROMPTS]
 METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml") if "latent" not in path.stem)
-OF_COINS = (
-    "block",
-    "gsd_sjd",
-    "entropy_sjd",
-    "traversal",
-    "jacobi_paths",
-    "pathspec",
-    "pathrelax",
-    "sjd_block",
-    "sjd_pp",
-    "sjd_sv",
-)
+OF_COINS = ["block", "gsd_sjd", "entropy_sjd", "traversal", "jacobi_paths", "pathspec", "pathrelax", "sjd_block"]
+OF_COINS += ["sjd_pp", "sjd_sv"]
 NEEDS_NOISE = dict.fromkeys(OF_COINS, "use verification=shared_noise")  # what they say
 NEEDS_NOISE |= {"sjd": "use drafter=jacobi"} | dict.fromkeys(("cascade", "synthetic"), "a temperature above 0")
 SETTINGS = {

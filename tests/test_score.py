@@ -206,8 +206,6 @@ def test_statistics_of_another_network_are_refused(tmp_path):
 def test_metrics_that_compare_two_methods_judge_no_images():
     with pytest.raises(LanternError, match=r"metrics=\[pairs\] compares two methods"):
         figures(torch.rand(8, 3, 4, 4), [""] * 8, {"pairs": ImageDifference()})
-    with pytest.raises(LanternError, match="the metrics a and b both give diversity"):
-        figures(torch.rand(8, 3, 4, 4), [""] * 8, {name: Diversity(MeanColour()) for name in "ab"})
 
 
 @pytest.mark.full
