@@ -191,7 +191,8 @@ Expand = Callable[[Tensor, Tensor, int], Tensor]
 
 
 class TreePolicy(Protocol):
-    """Decides which nodes are expanded. The policy runs the algorithm and calls the drafter through `expand`."""
+    """Decides which nodes are expanded. The policy runs the algorithm and calls the drafter through `expand`.
+    grow: roots [B], tokens_left [B] of each image -> DraftTree [B, N], N of the largest row."""
 
     name: str
     kind: str  # name of the policy; several trees may share it
@@ -224,7 +225,8 @@ class Abilities(NamedTuple):
 
 class Verification(Protocol):
     """Walks a tree. One object for every rule and every tree. It may state its `abilities`, `lossless = False` where it
-    changes the law under every rule, and the verification of plain decoding by a method `plain`."""
+    changes the law under every rule, and the verification of plain decoding by a method `plain`. It is called with
+    probs p [B, N, V], of latents their conditions [B, N, R D]."""
 
     name: str
 

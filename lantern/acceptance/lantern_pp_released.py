@@ -4,30 +4,25 @@ removed."""
 
 from torch import Tensor
 
-from lantern.acceptance.lantern_pp import check_lam, taken_at_most
+from lantern.acceptance.lantern_pp import LanternPP, check_lam, taken_at_most
 from lantern.acceptance.lantern_released import absorbs, drop_codes, law_or_uniform, nearest_and_next
 from lantern.acceptance.neighbours import number_of_neighbours
-from lantern.acceptance.relaxed import absorb, relaxed
+from lantern.acceptance.relaxed import relaxed
 from lantern.types import Site
 
 
-class LanternPPReleased:
+class LanternPPReleased(LanternPP):
     """For comparison with published results; see LanternReleased for what is not reproduced."""
 
     name = "lantern_pp_released"
-    verification = "ratio"
 
     def __init__(self, codebook: Tensor, k: float, lam: float) -> None:
-        """codebook [V, C]; k neighbours, 0 <= k < V, or a share of V below 1; lam >= 1."""
         k = number_of_neighbours(codebook, k)
         check_lam(lam)
         self.dropped = nearest_and_next(codebook, k)
         self.neighbours, self.k, self.lam = self.dropped[:, :k], k, lam
         self.lossless = k == 0  # lam = 1 is lossy: x absorbs codes of mass 0, and its nearest codes are dropped
         self.parameters = {"k": k, "lam": lam}
-
-    def relax(self, p: Tensor, x: Tensor) -> Tensor:
-        return absorb(p, x, self.neighbours, taken_at_most(p, x, self.lam))
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         accept = relaxed(self.relax(p, x), q, x)[0]

@@ -4,31 +4,26 @@ If x absorbed anything, its k + 1 nearest codes are set to 0: in q if children w
 import torch
 from torch import Tensor
 
-from lantern.acceptance.lantern import check_delta
+from lantern.acceptance.lantern import Lantern, check_delta
 from lantern.acceptance.neighbours import nearest, number_of_neighbours
-from lantern.acceptance.relaxed import absorb, normalise, relaxed
+from lantern.acceptance.relaxed import normalise, relaxed
 from lantern.types import Site
 
 
-class LanternReleased:
+class LanternReleased(Lantern):
     """For comparison with published results. If x absorbed anything, all of B_{k+1}, its k + 1 nearest codes, is
     dropped, not only what x absorbed; an empty residual becomes uniform. Not reproduced: they find neighbours in the
     raw codebook, we in the decoder's."""
 
     name = "lantern_released"
-    verification = "ratio"
 
     def __init__(self, codebook: Tensor, k: float, delta: float) -> None:
-        """codebook [V, C]; k neighbours, 0 <= k < V, or a share of V below 1; delta in [0, 1]."""
         k = number_of_neighbours(codebook, k)
         check_delta(delta)
         self.dropped = nearest_and_next(codebook, k)
         self.neighbours, self.k, self.delta = self.dropped[:, :k], k, delta
         self.lossless = k == 0  # delta = 0 is lossy: x absorbs codes of mass 0, and its nearest codes are dropped
         self.parameters = {"k": k, "delta": delta}
-
-    def relax(self, p: Tensor, x: Tensor) -> Tensor:
-        return absorb(p, x, self.neighbours, budget=self.delta)
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         accept = relaxed(self.relax(p, x), q, x)[0]

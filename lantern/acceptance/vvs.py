@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.committed import judge_by_own_law
-from lantern.errors import LanternError, is_whole
+from lantern.errors import check_whole
 
 
 class VVS:
@@ -22,8 +22,7 @@ class VVS:
     judge = judge_by_own_law
 
     def __init__(self, skip: int) -> None:
-        if not is_whole(skip) or skip < 0:
-            raise LanternError(f"acceptance.skip={skip} levels are committed unjudged; give 0 or more")
+        check_whole("acceptance", 0, skip=skip)
         self.skip, self.lossless = skip, skip == 0
         self.parameters = {"skip": skip}
 

@@ -36,7 +36,6 @@ class CSpD(GaussianShared):
         self.name = "cspd" if temperature == 1 else f"cspd_{temperature:g}"
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: GaussianNoise) -> Verdict:
-        """probs: conditions [B, N, R D]."""
         require_exact(rule, self.name)
         rows, nodes = (torch.arange(n, device=probs.device) for n in probs.shape[:2])
         law = self.head(probs, noise.normals(len(nodes)))

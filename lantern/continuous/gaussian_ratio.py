@@ -20,7 +20,6 @@ class GaussianRatio(GaussianShared):
     abilities = Abilities()
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: GaussianNoise) -> Verdict:
-        """probs: conditions [B, N, R D]."""
         require_exact(rule, self.name)
         law = self.head(probs, noise.normals(probs.shape[1]))
         drafted = tree.tokens.roll(-1, 1)  # [B, N, C] behind a node; undefined at the last

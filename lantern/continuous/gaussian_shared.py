@@ -58,7 +58,6 @@ class GaussianShared:
         return GaussianShared(self.head.target)
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: GaussianNoise) -> Verdict:
-        """probs: conditions [B, N, R D]."""
         picks = self.head(probs, noise.normals(probs.shape[1])).tokens
         follows = tolerance_of(rule).accepts(tree.tokens.roll(-1, 1), picks)  # the draft behind a node
         return verdict_on_chain(tree, follows, picks, picks)

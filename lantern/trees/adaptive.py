@@ -31,9 +31,9 @@ class AdaptiveTree(BeamTree):
     def __init__(self, total: int, depth: int, width: int, start: int, name: str = "adaptive") -> None:
         """start: depth of an image's first tree."""
         super().__init__(total, depth, width, name)
-        check_whole("tree", start=start)
-        if not 1 <= start <= depth:
-            raise LanternError(f"tree.start={start} is no depth of a tree of depth={depth}; give 1 to {depth}")
+        check_whole("tree", 1, start=start)
+        if start > depth:
+            raise LanternError(f"tree.start={start} is deeper than depth={depth}; give {depth} at most")
         self.start = start
 
     def allocate(self, batch_size: int, grid: tuple[int, int], device: torch.device) -> None:
@@ -47,7 +47,6 @@ class AdaptiveTree(BeamTree):
         self._depths = self._depths[rows]
 
     def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
-        """roots [B], tokens_left [B] of each image -> DraftTree [B, N <= total + 1]."""
         tokens_left = tokens_left.to(roots.device)
         self._root = len(self._positions) - tokens_left - 1  # [B]
         self._grown = torch.minimum(self._recommended(), tokens_left - 1)

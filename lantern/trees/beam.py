@@ -19,9 +19,7 @@ class BeamTree:
         default `width`."""
         sizes = {"total": total, "depth": depth, "width": width} | ({} if beam is None else {"beam": beam})
         told = "tree." + ", ".join(f"{size}={value}" for size, value in sizes.items())
-        check_whole("tree", **sizes)
-        if min(sizes.values()) < 1:
-            raise LanternError(f"{told}: give 1 or more each")
+        check_whole("tree", 1, **sizes)
         check_nodes(max(total, depth, width), told)
         self.name, self.total, self.depth, self.width, self.beam = name, total, depth, width, beam or width
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * self.beam

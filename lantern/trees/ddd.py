@@ -30,7 +30,6 @@ class DDDTree(BeamTree):
         self.tau, self.checks = tau, tuple(checks)
 
     def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
-        """roots [B], tokens_left [B] of each image -> DraftTree [B, N <= total + 1]."""
         levels, tokens_left = min(self.depth, int(tokens_left.max()) - 1), tokens_left.to(roots.device)
         beam, goes_on = Beam(roots, self.width), torch.ones_like(roots, dtype=torch.bool)
         for depth in range(levels):

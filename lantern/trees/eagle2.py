@@ -21,7 +21,6 @@ class Eagle2Tree(BeamTree):
         self.check_room()
 
     def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
-        """roots [B], tokens_left [B] of each image -> DraftTree [B, total + 1]."""
         levels = min(self.depth, int(tokens_left.max()) - 1)
         ends = None if int(tokens_left.min()) > levels else tokens_left.to(roots.device)  # the copy waits
         beam = Beam(roots, self.width)

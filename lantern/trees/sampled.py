@@ -29,7 +29,6 @@ class SampledTree(BeamTree):
         self.price = price
 
     def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
-        """roots [B], tokens_left [B] of each image -> DraftTree [B, N] of the largest row."""
         levels, tokens_left = min(self.depth, int(tokens_left.max()) - 1), tokens_left.to(roots.device)
         growing = _GrowingTree(roots, self.total, self.width)
         level = _Level.root(roots)

@@ -38,7 +38,6 @@ class StaticTree:
         self.width = max(level.width for level in self._levels)
 
     def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
-        """roots [B], tokens_left [B] of each image -> DraftTree [B, N]."""
         self._move(roots.device)
         batch, most = len(roots), int(tokens_left.max())
         tokens = roots.new_zeros(batch, self.num_nodes)
@@ -111,8 +110,6 @@ def _check_paths(paths: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
 
 def chain(length: int) -> StaticTree:
     """length draft tokens in a row, each the rank-0 child of the one before."""
-    check_whole("tree", length=length)
-    if length < 1:
-        raise LanternError(f"tree.length={length}: a chain drafts at least one token; use drafter=none for none")
+    check_whole("tree", 1, length=length)
     check_nodes(length, f"tree.length={length}")
     return StaticTree([[0] * depth for depth in range(1, length + 1)], name=f"chain{length}")

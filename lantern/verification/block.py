@@ -26,7 +26,6 @@ class Block:
     head_s, proposals = 0.0, BlockProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs p [B, N, V]."""
         require_chain(tree, self.name)
         rows = torch.arange(len(probs), device=probs.device)
         last = (~tree.is_padding).sum(1) - 1  # [B]

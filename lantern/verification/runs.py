@@ -26,7 +26,6 @@ class Runs:
         self.share = share
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs p [B, N, V]."""
         require_chain(tree, self.name)
         rows, size, q = torch.arange(len(probs), device=probs.device), probs.shape[1], tree.draft_probs
         if size == 1 or (q is None and not bool((tree.parents >= 0).any())):  # before an image's last token

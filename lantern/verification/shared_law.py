@@ -36,7 +36,6 @@ class SharedLaw:
     abilities = SharedNoise.abilities
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs p [B, N, V]."""
         q = tree.draft_probs
         if q is None and tree.width != 0 and bool((tree.parents >= 0).any()):
             raise LanternError(

@@ -69,7 +69,7 @@ def test_a_list_of_paths_that_is_no_tree_is_one_clear_error(paths, message):
 )
 def test_sizes_that_leave_no_tree_are_one_clear_error(policy, sizes):
     """Catches a tree with fewer nodes than asked for, a check that is never reached, and a tree that draws nothing."""
-    with pytest.raises(LanternError, match=r"tree\.(total|checks|length|start|price)="):
+    with pytest.raises(LanternError, match=r"tree\.\w+="):
         policy(*sizes)
 
 
