@@ -214,7 +214,8 @@ def differing(record: Record, part: object, role: str) -> list[str]:
         return ["code"]
     free = [*record["free"], *USE_SETTINGS.get(role, ())]
     now, then = _without(settings_of(part), free), _without(record["settings"], free)
-    return [name for name in dict.fromkeys([*then, *now]) if then.get(name, "absent") != now.get(name, "absent")]
+    names = dict.fromkeys([*then, *now])
+    return [f"{name} of {role}" for name in names if then.get(name, "absent") != now.get(name, "absent")]
 
 
 def labels_of(parts: Mapping[str, Any], is_greedy: bool) -> Record:
@@ -275,14 +276,11 @@ def _read(foreign: Mapping[str, object]) -> tuple[list[Record], str]:
     for source in filter(None, dict.fromkeys(map(source_of, foreign.values()))):
         file = source.with_suffix(LAW_FILE)
         for held in read_object(file).values():
-            if {role: record["class"] for role, record in held["parts"].items()} != names:
+            records = held["parts"]
+            if {role: record["class"] for role, record in records.items()} != names:
                 continue
             try:
-                changed = [
-                    f"{name} of {role}" if name != "code" else name
-                    for role, part in foreign.items()
-                    for name in differing(held["parts"][role], part, role)
-                ]
+                changed = [one for role, part in foreign.items() for one in differing(records[role], part, role)]
             except NoDescriptionError as error:
                 return [], f"{error}, which no certificate can hold"
             if held["code"] != code_hash():

@@ -101,10 +101,8 @@ class Side:
 
     def tokens(self, lines: Sequence[Row]) -> Tensor:
         """Tokens [N, L, ...] of the images of lines: as decoded, or unpacked where a line was read from a file."""
-        made = [self._tokens.get(name_of(line)) for line in lines]
-        return torch.stack(
-            [unpack(line["codes"]) if own is None else own for line, own in zip(lines, made, strict=True)]
-        )
+        known = [(self._tokens.get(name_of(line)), line["codes"]) for line in lines]
+        return torch.stack([unpack(codes) if own is None else own for own, codes in known])
 
     def time(self, prompt: str, copy: int, seed: int, before: int = 0) -> Made:
         """Decodes one image alone and records its times and what other processes did, after `before` earlier

@@ -41,9 +41,8 @@ class Diversity(Metric):
         indices = defaultdict(list)
         for index, prompt in enumerate(prompts):
             indices[prompt].append(index)
-        return np.array(
-            [float(torch.pdist(features[same].double()).mean()) for same in indices.values() if len(same) > 1]
-        )
+        apart = [torch.pdist(features[same].double()).mean() for same in indices.values() if len(same) > 1]
+        return np.array([float(distance) for distance in apart])
 
 
 class ImageDifference(Metric):

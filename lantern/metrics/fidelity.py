@@ -199,15 +199,11 @@ class Fidelity(Metric):
         told = []
         if count < MIN_IMAGES_PER_FEATURE * real.width:
             told.append(
-                f"{count} images for {real.width} features: the Fréchet distance is mostly bias at this size, and less "
-                f"varied images have less of it, so that even the sign of a difference may be wrong; use the kernel "
-                f"distance, which is unbiased"
+                f"{count} images for {real.width} features: the Fréchet distance is mostly bias, less for less varied "
+                f"images, so that even the sign of a difference may be wrong; use the kernel distance"
             )
         if self._size and real.size and self._size != real.size:
-            told.append(
-                f"the images are {self._size} pixels and the references {real.size}: what resizing loses is in the "
-                f"distances; give both in one size"
-            )
+            told.append(f"the images are {self._size} pixels, the references {real.size}; give both in one size")
         if real.features is None:
             told.append("the references are statistics: kernel distance, precision and recall need real images")
         return told

@@ -3,7 +3,6 @@ turned, attention of query heads that share key heads, and the inputs of chosen 
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Self
 
 import torch
@@ -122,16 +121,12 @@ def share_keys(body: PreTrainedModel) -> None:
 def kept_inputs(body: nn.ModuleList, layers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
     """By layer the input [B R, T, D] of the last forward within the context."""
     inputs: dict[int, Tensor] = {}
-    hooks = [body[i].register_forward_pre_hook(partial(_keep, inputs, i)) for i in layers]
+    hooks = [body[i].register_forward_pre_hook(lambda _, given, i=i: inputs.update({i: given[0]})) for i in layers]
     try:
         yield inputs
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _keep(inputs: dict[int, Tensor], index: int, layer: nn.Module, given: tuple[Tensor, ...]) -> None:
-    inputs[index] = given[0]
 
 
 def weight_of(part: nn.Linear | nn.Embedding) -> Tensor:
