@@ -52,7 +52,7 @@ def kind_of(part: object) -> Any:
     part = part.func if isinstance(part, partial) else part
     if isroutine(part) or isinstance(part, type):
         return part
-    kinds = [kind for one in (part, *getattr(part, "mixing", ())) for kind in (type(one), *_replaced(one))]
+    kinds = [kind for one in (part, *getattr(part, "attending_modules", ())) for kind in (type(one), *_replaced(one))]
     return next((kind for kind in kinds if str(kind.__module__).split(".")[0] not in LIBRARIES), kinds[0])
 
 

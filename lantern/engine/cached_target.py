@@ -46,7 +46,7 @@ class CachedTarget:
         return len(self.transformer.layers)
 
     @property
-    def mixing(self) -> list[nn.Module]:
+    def attending_modules(self) -> list[nn.Module]:
         """The modules in which tokens meet: those of somebody else may not keep to a tree's mask."""
         layers = [*self.transformer.layers]
         return [self.transformer, *layers, *(getattr(layer, "self_attn", layer) for layer in layers)]
