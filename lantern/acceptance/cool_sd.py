@@ -7,7 +7,7 @@ from math import exp
 from torch import Tensor
 
 from lantern.acceptance.weighted import MOST, judge_weighted, weighted_law
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_least
 from lantern.types import Site
 
 FARTHEST = 80  # largest |mu|: exp(±80) scales any acceptance to 0 or 1; even times MOST it is finite in float32
@@ -25,8 +25,7 @@ class CoolSD:
             raise LanternError(f"acceptance.delta={delta} scales acceptance; give a value above 0, at most {MOST:g}")
         if not 0 <= nu < float("inf"):
             raise LanternError(f"acceptance.nu={nu} would relax later levels more; give 0 or more")
-        if not abs(mu) <= FARTHEST:
-            raise LanternError(f"acceptance.mu={mu} is out of range; give -{FARTHEST} to {FARTHEST}")
+        check_least("acceptance", -FARTHEST, FARTHEST, mu=mu)
         self.delta, self.nu, self.mu = delta, nu, mu
         self.lossless = delta * exp(-mu) <= 1
         self.parameters = {"delta": delta, "nu": nu, "mu": mu}

@@ -5,7 +5,7 @@ judges a window of SJD (method=entropy_sjd)."""
 from torch import Tensor
 
 from lantern.acceptance.weighted import MOST, judge_weighted, weighted_law
-from lantern.errors import LanternError
+from lantern.errors import check_least
 from lantern.sampling import entropy
 from lantern.types import Site
 
@@ -18,10 +18,8 @@ class EntropyAware:
 
     def __init__(self, alpha: float, beta: float) -> None:
         """alpha >= 1 / MOST, the entropy at which 63 % of the relaxation is reached; beta in [0, MOST]."""
-        if not alpha >= 1 / MOST:
-            raise LanternError(f"acceptance.alpha={alpha} divides the entropy; give a value from {1 / MOST:g} on")
-        if not 0 <= beta <= MOST:
-            raise LanternError(f"acceptance.beta={beta} is the most that a weight exceeds 1 by; give 0 to {MOST:g}")
+        check_least("acceptance", 1 / MOST, alpha=alpha)
+        check_least("acceptance", 0, MOST, beta=beta)
         self.alpha, self.beta, self.lossless = alpha, beta, beta == 0
         self.parameters = {"alpha": alpha, "beta": beta}
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lantern.acceptance.neighbours import nearest, number_of_neighbours
 from lantern.acceptance.relaxed import absorb, judge_by_relaxed_law
-from lantern.errors import LanternError
+from lantern.errors import check_least
 
 
 class Lantern:
@@ -20,15 +20,10 @@ class Lantern:
     def __init__(self, codebook: Tensor, k: float, delta: float) -> None:
         """codebook [V, C]; k neighbours, 0 <= k < V, or a share of V below 1; delta in [0, 1]."""
         k = number_of_neighbours(codebook, k)
-        check_delta(delta)
+        check_least("acceptance", 0, 1, delta=delta)
         self.neighbours, self.k, self.delta = nearest(codebook, k), k, delta
         self.lossless = k == 0 or delta == 0
         self.parameters = {"k": k, "delta": delta}
 
     def relax(self, p: Tensor, x: Tensor) -> Tensor:
         return absorb(p, x, self.neighbours, budget=self.delta)
-
-
-def check_delta(delta: float) -> None:
-    if not 0 <= delta <= 1:
-        raise LanternError(f"acceptance.delta={delta} is a probability mass; give a value in [0, 1]")

@@ -4,9 +4,10 @@ If x absorbed anything, its k + 1 nearest codes are set to 0: in q if children w
 import torch
 from torch import Tensor
 
-from lantern.acceptance.lantern import Lantern, check_delta
+from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.neighbours import nearest, number_of_neighbours
 from lantern.acceptance.relaxed import normalise, relaxed
+from lantern.errors import check_least
 from lantern.types import Site
 
 
@@ -19,7 +20,7 @@ class LanternReleased(Lantern):
 
     def __init__(self, codebook: Tensor, k: float, delta: float) -> None:
         k = number_of_neighbours(codebook, k)
-        check_delta(delta)
+        check_least("acceptance", 0, 1, delta=delta)
         self.dropped = nearest_and_next(codebook, k)
         self.neighbours, self.k, self.delta = self.dropped[:, :k], k, delta
         self.lossless = k == 0  # delta = 0 is lossy: x absorbs codes of mass 0, and its nearest codes are dropped

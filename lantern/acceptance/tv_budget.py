@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lantern.acceptance.committed import judge_by_own_law
 from lantern.acceptance.relaxed import normalise
-from lantern.errors import LanternError
+from lantern.errors import check_least
 
 
 class TvBudget:
@@ -19,8 +19,7 @@ class TvBudget:
 
     def __init__(self, eps: float) -> None:
         """eps in [0, 1]."""
-        if not 0 <= eps <= 1:
-            raise LanternError(f"acceptance.eps={eps} is a total variation; give a value in [0, 1]")
+        check_least("acceptance", 0, 1, eps=eps)
         self.eps, self.lossless = eps, eps == 0
         self.parameters = {"eps": eps}
 
