@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lantern.decoding import DecodingSetup, check_request
 from lantern.engine.judging import check_probabilities
-from lantern.errors import LanternError, check_whole
+from lantern.errors import LanternError, check_least, check_whole
 from lantern.noise import GreedyNoise, Noise, Purpose, gumbel_argmax
 from lantern.runtime.cores import sharing_cores
 from lantern.runtime.memory import check_memory, check_nodes
@@ -172,8 +172,7 @@ class RowParallel:
             raise LanternError("drafter=rows runs uncompiled, its baseline would be compiled; leave compile=true out")
         check_request(prompts, seeds, batch_size)
         height, width = target.grid
-        if not 1 <= self.window <= width:
-            raise LanternError(f"drafter.window={self.window}: a row starts 1 to {width} tokens behind the one above")
+        check_least("drafter", 1, width, window=self.window)
         rows = min(height, width * (1 + self.length) // self.window + 1)  # under way at once, at most
         check_memory(target, rows * (1 + self.length), min(batch_size, len(prompts)))
         started, images = perf_counter(), list[Image]()

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError, check_whole, is_number
+from lantern.errors import LanternError, check_least, check_whole, is_number
 from lantern.noise import GreedyNoise, Noise
 from lantern.types import Drafter, Target
 
@@ -35,8 +35,7 @@ class Sampling:
                 raise LanternError(f"sampling.{name}={value} is no finite number; give one")
         if self.temperature != 0 and self.temperature < COLDEST:  # logits would be infinite
             raise LanternError(f"sampling.temperature={self.temperature} is out of range; give 0 or {COLDEST} at least")
-        if abs(self.cfg_scale) > STRONGEST:
-            raise LanternError(f"sampling.cfg_scale={self.cfg_scale} is out of range; give {STRONGEST} at most")
+        check_least("sampling", -STRONGEST, STRONGEST, cfg_scale=self.cfg_scale)
         if not 0 < self.top_p <= 1:
             raise LanternError(f"sampling.top_p={self.top_p} is outside (0, 1]; use 1 to keep every code")
 

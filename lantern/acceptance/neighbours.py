@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError, check_whole
+from lantern.errors import check_least, check_whole
 
 SPARE = 32  # candidates beyond k, for ties
 
@@ -21,8 +21,7 @@ def nearest(codebook: Tensor, k: int, chunk: int = 1024) -> Tensor:  # [V, C] ->
     Ties go to the lower index."""
     check_whole("acceptance", k=k)
     size = len(codebook)
-    if not 0 <= k < size:
-        raise LanternError(f"acceptance.k={k} neighbours in a codebook of {size}; give 0 <= k < {size}")
+    check_least("acceptance", 0, size - 1, k=k)
     rows = []
     for start in range(0, size, chunk):
         own = torch.arange(start, min(start + chunk, size), device=codebook.device)

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from lantern.errors import LanternError
+from lantern.errors import check_least
 from lantern.identity import code_of, digest
 from lantern.scenes import captions, rendering, textures
 from lantern.scenes.rendering import SPLITS, describe, render
@@ -40,10 +40,7 @@ class RenderedScenes:
 
     def split(self, name: str) -> RenderedSplit:
         count = self.sizes[name]
-        if not 0 < count <= SEEDS_PER_SERIES or not 0 <= self.seed < NUM_SERIES:
-            raise LanternError(
-                f"{count} scenes of series {self.seed} for split {name!r}: ask for 1 to {SEEDS_PER_SERIES} scenes "
-                f"(data.num_{name}) and a seed from 0 to {NUM_SERIES - 1} (data.seed)"
-            )
+        check_least("data", 1, SEEDS_PER_SERIES, **{f"num_{name}": count})
+        check_least("data", 0, NUM_SERIES - 1, seed=self.seed)
         start = SPLITS[name].start + self.seed * SEEDS_PER_SERIES
         return RenderedSplit(range(start, start + count))
