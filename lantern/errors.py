@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from math import inf
 from pickle import UnpicklingError
 from types import TracebackType
 from typing import TypeGuard
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+LARGEST = sys.float_info.max
 
 
 class LanternError(ValueError):
@@ -95,11 +95,11 @@ def check_whole(group: str, least: int | None = None, /, **settings: object) -> 
             check_least(group, least, **{name: value})
 
 
-def check_least(group: str, least: float, most: float = inf, /, **settings: float | None) -> None:
+def check_least(group: str, least: float, most: float = LARGEST, /, **settings: float | None) -> None:
     """LanternError for settings outside of these limits; None is left to its default."""
     for name, value in settings.items():
         if value is not None and not least <= value <= most:
-            limits = f"{least:g} at least" if most == inf else f"{least:g} to {most:g}"
+            limits = f"{least:g} at least" if most == LARGEST else f"{least:g} to {most:g}"
             raise LanternError(f"{group}.{name}={value} is out of range; give {limits}")
 
 

@@ -23,8 +23,7 @@ class CoolSD:
         """delta in (0, MOST] scales all weights, nu >= 0 anneals them, mu shifts."""
         if not 0 < delta <= MOST:
             raise LanternError(f"acceptance.delta={delta} scales acceptance; give a value above 0, at most {MOST:g}")
-        if not 0 <= nu < float("inf"):
-            raise LanternError(f"acceptance.nu={nu} would relax later levels more; give 0 or more")
+        check_least("acceptance", 0, nu=nu)
         check_least("acceptance", -FARTHEST, FARTHEST, mu=mu)
         self.delta, self.nu, self.mu = delta, nu, mu
         self.lossless = delta * exp(-mu) <= 1

@@ -4,10 +4,11 @@ removed."""
 
 from torch import Tensor
 
-from lantern.acceptance.lantern_pp import LanternPP, check_lam, taken_at_most
+from lantern.acceptance.lantern_pp import LanternPP, taken_at_most
 from lantern.acceptance.lantern_released import absorbs, drop_codes, law_or_uniform, nearest_and_next
 from lantern.acceptance.neighbours import number_of_neighbours
 from lantern.acceptance.relaxed import relaxed
+from lantern.errors import check_least
 from lantern.types import Site
 
 
@@ -18,7 +19,7 @@ class LanternPPReleased(LanternPP):
 
     def __init__(self, codebook: Tensor, k: float, lam: float) -> None:
         k = number_of_neighbours(codebook, k)
-        check_lam(lam)
+        check_least("acceptance", 1, lam=lam)
         self.dropped = nearest_and_next(codebook, k)
         self.neighbours, self.k, self.lam = self.dropped[:, :k], k, lam
         self.lossless = k == 0  # lam = 1 is lossy: x absorbs codes of mass 0, and its nearest codes are dropped

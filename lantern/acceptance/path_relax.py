@@ -8,7 +8,7 @@ from typing import Self
 from torch import Tensor
 
 from lantern.acceptance.pooled import Lent, apart, judge_by_lent_mass
-from lantern.errors import LanternError
+from lantern.errors import check_least
 from lantern.types import DraftTree, Site
 
 
@@ -21,8 +21,7 @@ class PathRelax:
 
     def __init__(self, delta: float) -> None:
         """delta >= 0; 0 is exact."""
-        if not 0 <= delta < float("inf"):
-            raise LanternError(f"acceptance.delta={delta} scales what other paths lend; give 0 or more")
+        check_least("acceptance", 0, delta=delta)
         self.delta, self.lossless = delta, delta == 0
         self.parameters = {"delta": delta}
 

@@ -5,12 +5,10 @@ decoding's.
 The accepted draft is committed, not the target's token, because the nodes after it were conditioned on the draft. So
 every committed token lies within the tolerance of the target's own token given exactly the committed prefix."""
 
-from math import isfinite
-
 from torch import Tensor
 
 from lantern.continuous.latent_sampling import GaussianNoise, LatentProposals, TokenHead, verdict_on_chain
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_least
 from lantern.types import Abilities, AcceptanceRule, DraftTree, Site, Target, Verdict
 
 
@@ -23,8 +21,7 @@ class Tolerance:
     name, verification = "tolerance", "gaussian_shared"
 
     def __init__(self, eps: float) -> None:
-        if not isfinite(eps) or eps < 0:
-            raise LanternError(f"acceptance.eps={eps}: give 0 or more; 0.001 accepts what differs by rounding")
+        check_least("acceptance", 0, eps=eps)  # 0.001 accepts what differs by rounding
         self.eps, self.lossless = eps, eps == 0
 
     @property
