@@ -41,7 +41,7 @@ def run(weights, tmp_path, monkeypatch):
 
 
 def test_a_sweep_continues_after_a_failing_point_and_reports_it(run, tmp_path, capsys):
-    with pytest.raises(SystemExit, match=r"acceptance\.delta=2 is a probability mass"):
+    with pytest.raises(SystemExit, match=r"acceptance\.delta=2 is out of range; give 0 to 1"):
         run("+sweep=delta", "acceptance.delta=0,2,0.4", f"hydra.sweep.dir={tmp_path}/s", *SMALL)
     told = capsys.readouterr()
     assert "Traceback" not in told.err
