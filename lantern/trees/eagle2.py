@@ -14,7 +14,6 @@ class Eagle2Tree(BeamTree):
     kind = "eagle2"
 
     def __init__(self, total: int, depth: int, width: int, name: str = "eagle2") -> None:
-        """As BeamTree's."""
         super().__init__(total, depth, width, name)
         if total < depth:
             raise LanternError(f"tree.total={total} is less than depth={depth}; give as many nodes at least")

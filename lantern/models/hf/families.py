@@ -40,6 +40,7 @@ LIQUID_NAMES = "<bos>", "<boi>"
 LIQUID_UNCONDITIONAL = "<unconditional>"  # of which a tokenizer may make one token or several
 JANUS_TEMPLATE = "<|User|>: {}\n\n<|Assistant|>:"
 LIQUID_TEMPLATE = "{} Generate an image based on this description."
+SIMPLEAR_TEMPLATE = "A highly realistic image of {}"
 NEGATIVE = (
     "lowres, bad anatomy, bad hands, text, error, missing fingers, extra digit, fewer digits, cropped, worst quality, "
     "low quality, normal quality, jpeg artifacts, signature, watermark, username, blurry."
@@ -154,12 +155,8 @@ def load_simplear(
     first = len(text) if text else model.config.vocab_size - len(codebook)
     begin, image = (id_of(text, name) for name in SIMPLEAR_NAMES)
     unconditional = [begin, *(text_ids(text, negative) if text else []), image]
-    prompts = PromptIds(
-        text, prefix_len, [begin], [image], fixed(unconditional), template="A highly realistic image of {}"
-    )
-    images = CodeColors(codebook, grid)
-    if decoder is not None:
-        images = cosmos_images(decoder, grid, codebook)
+    prompts = PromptIds(text, prefix_len, [begin], [image], fixed(unconditional), SIMPLEAR_TEMPLATE)
+    images = CodeColors(codebook, grid) if decoder is None else cosmos_images(decoder, grid, codebook)
     vocabulary = ImageVocabulary.of_ids(model.model, model.lm_head, first, len(codebook))
     return HuggingFaceTarget(model.model, vocabulary, prompts, images, grid, cfg_scale, made_of)
 
