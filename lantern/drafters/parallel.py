@@ -17,7 +17,7 @@ from lantern.drafters.eagle.network import PairNetwork, made_reads
 from lantern.engine.graphs import Outputs
 from lantern.errors import LanternError
 from lantern.models.llamagen.fused import FusedLayer, KVView, linear, precise
-from lantern.models.llamagen.transformer import Attention, FeedForward, KeyValues
+from lantern.models.llamagen.transformer import Attention, Block, FeedForward, KeyValues
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, TreePolicy
 
@@ -49,10 +49,10 @@ class ParallelNetwork(PairNetwork):
 
     def __init__(
         self, dim: int, num_heads: int, hidden_dim: int, levels: int, row: int, first: int, eps: float = 1e-5,
-        layers: Sequence[int] = (), adds_layers: bool = False,
+        layers: Sequence[int] = (), adds_layers: bool = False, num_layers: int = 1,
     ) -> None:  # fmt: skip
         """row: pairs of a row of the image; first: the index of the image's first pair; layers, adds_layers: as of
-        made_reads."""
+        made_reads; num_layers: of the drafter, each run once over all levels."""
         super().__init__()
         self.row, self.first = row, first
         self.reads = made_reads(dim, layers, adds_layers)
@@ -64,6 +64,7 @@ class ParallelNetwork(PairNetwork):
         self.attention = Attention(dim, num_heads)
         self.ffn_norm = nn.RMSNorm(dim, eps=eps)
         self.feed_forward = FeedForward(dim, hidden_dim)
+        self.deeper = nn.ModuleList(Block(dim, num_heads, hidden_dim, eps) for _ in range(num_layers - 1))
 
     def embedding(self, target_weight: Tensor) -> Tensor:  # [V, D] -> [V, D]
         """What codes are embedded with: the target's weights."""
@@ -80,14 +81,13 @@ class ParallelNetwork(PairNetwork):
 
     def forward(
         self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
-        cache: KeyValues | None = None, level: int = 0, above: Tensor | None = None,
+        caches: Sequence[KeyValues | None] | None = None, level: int = 0, above: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """embeddings, features [B, T, D] of the roots' pairs, rotation [B or 1, T, 2, Dh] of the level's positions;
-        above [B, T, 4 D]: the pairs of places_above, zeros where there is none."""
+        """embeddings, features [B, T, D] of the roots' pairs; above [B, T, 4 D]: the pairs of places_above, zeros where
+        there is none; see through_layers for the others, which are of the level's positions."""
         x = self.entrances[level](torch.cat([embeddings, features], dim=-1))
         x = x if above is None else x + self.above(above)
-        x = x + self.attention(x, rotation, mask, cache)
-        return x + self.feed_forward(self.ffn_norm(x))
+        return self.through_layers(x, rotation, mask, caches)
 
     def places_above(self, roots: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
         """roots [...], levels [N] -> indices of the pair above the place that each level predicts and of its right
@@ -107,7 +107,7 @@ class FusedParallel:
         self.table = table.unflatten(1, (len(halves), -1))  # [V, levels, D]
         self.on_feature = linear(halves[0][1].contiguous())
         self.on_feature_ahead = linear(torch.cat([own for _, own in halves[1:]])) if len(halves) > 1 else None
-        self.layer = FusedLayer(network)
+        self.layers = [FusedLayer(layer) for layer in network.layers]
         self.above, chain = network.above, network.chain
         on_embedding, *others = chain.fc.weight.chunk(3, dim=1)
         self.chain_table = F.linear(embed_weight, on_embedding, chain.fc.bias)  # [V, D]
@@ -116,7 +116,7 @@ class FusedParallel:
         self.dtype = precise(embed_weight)
 
     def pairs(self, tokens: Tensor, features: Tensor) -> Tensor:
-        """What the layer reads of committed pairs: tokens [M], features [M, D] -> [M, D]."""
+        """What the first layer reads of committed pairs: tokens [M], features [M, D] -> [M, D]."""
         return self.on_feature(features).to(self.dtype).add_(self.table[tokens, 0])
 
     def levels(self, tokens: Tensor, features: Tensor, above: Tensor) -> Tensor:
@@ -144,7 +144,10 @@ class FusedParallel:
 
     def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
         """x [B R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
-        return self.layer(x.flatten(0, 1), rotary, mask, view).view_as(x)
+        rows = x.flatten(0, 1)
+        for index, layer in enumerate(self.layers):
+            rows = layer(rows, rotary, mask, view, index)
+        return rows.view_as(x)
 
 
 class Parallel(FeatureDrafter):

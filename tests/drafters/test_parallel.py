@@ -36,8 +36,8 @@ class AllLevels:
         return DraftTree(here.repeat(1, LEVELS + 1), torch.arange(-1, LEVELS).repeat(len(roots), 1))
 
 
-def tiny_parallel(target: LlamaGenTarget, tree, sampling: Sampling) -> Parallel:
-    network = tiny_levels(LEVELS, 96)
+def tiny_parallel(target: LlamaGenTarget, tree, sampling: Sampling, num_layers: int = 1) -> Parallel:
+    network = tiny_levels(LEVELS, 96, num_layers)
     return Parallel(network.to(target.embed_weight.dtype), target, tree, sampling, "tiny-parallel")
 
 
@@ -58,6 +58,8 @@ def slow_laws(drafter: Parallel, sampling: Sampling, prompt: str, committed: lis
     positions = torch.arange(1, x.shape[1] + 1).clamp(max=len(target.rotation) - 1)
     x = x + network.attention(x, target.rotation[None, positions], None)
     x = x + network.feed_forward(network.ffn_norm(x))
+    for block in network.deeper:
+        x = block(x, target.rotation[None, positions], None)
     guided, root = target.guide(x[None, :, -LEVELS:])[0], target.embed(torch.tensor(committed[-1]))
     for level in range(1, LEVELS):
         read = network.chain.fc(torch.cat([root, guided[level - 1], guided[level]]))
@@ -70,12 +72,13 @@ def slow_laws(drafter: Parallel, sampling: Sampling, prompt: str, committed: lis
     [Sampling(), Sampling(cfg_scale=1.0), Sampling(temperature=0.7, top_k=9)],
     ids=["guided", "unguided", "cut"],
 )
+@pytest.mark.parametrize("num_layers", [1, 3])
 @torch.inference_mode()
-def test_level_laws_equal_one_causal_pass_over_all_pairs(sampling):
-    """Catches levels that attend to the gaps of uneven rows or last round's levels, wrong positions, lost pairs, and
-    scores without temperature or top_k."""
+def test_level_laws_equal_one_causal_pass_over_all_pairs(sampling, num_layers):
+    """Catches levels that attend to the gaps of uneven rows or last round's levels, wrong positions, lost pairs, a
+    layer that attends to another one's keys, and scores without temperature or top_k."""
     target, policy = tiny_target(sampling.cfg_scale), AllLevels()
-    drafter = tiny_parallel(target, policy, sampling)
+    drafter = tiny_parallel(target, policy, sampling, num_layers)
     for prompts, committed, forwards in uneven_rounds(target, drafter, 4):
         assert forwards == 1
         for row, tokens in enumerate(committed):
@@ -83,11 +86,12 @@ def test_level_laws_equal_one_causal_pass_over_all_pairs(sampling):
             torch.testing.assert_close(policy.laws[row], slow, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("num_layers", [1, 2])
 @pytest.mark.parametrize("tree", TREES)
-def test_shared_noise_decodes_the_tokens_of_plain_decoding(tree):
+def test_shared_noise_decodes_the_tokens_of_plain_decoding(tree, num_layers):
     """Catches a tree that needs what this drafter has not, and a draft that shows in the output."""
     target, sampling = tiny_target(), Sampling()
-    found = decode(target, tiny_parallel(target, TREES[tree], sampling), sampling, 3)
+    found = decode(target, tiny_parallel(target, TREES[tree], sampling, num_layers), sampling, 3)
     assert torch.equal(found.tokens, plain_tokens(sampling))
     assert found.tokens_per_step > 1.3
 

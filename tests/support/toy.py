@@ -96,11 +96,11 @@ def random_verdict(generator: torch.Generator, tree: DraftTree) -> Verdict:
     return Verdict(padded, accepted, torch.randint(CODES, accepted.shape, generator=generator))
 
 
-def tiny_levels(levels: int, hidden_dim: int = 64) -> ParallelNetwork:
+def tiny_levels(levels: int, hidden_dim: int = 64, num_layers: int = 1) -> ParallelNetwork:
     """The network of a parallel drafter for tiny_target(), random also where a fresh one is zero."""
     with torch.random.fork_rng():
         torch.manual_seed(2)
-        network = ParallelNetwork(DIM, 2, hidden_dim, levels, row=GRID[1], first=3)
+        network = ParallelNetwork(DIM, 2, hidden_dim, levels, row=GRID[1], first=3, num_layers=num_layers)
         for weight in (network.above.weight, network.chain.fc.weight, network.chain.feed_forward.w2.weight):
             torch.nn.init.normal_(weight, std=0.3)
     return network

@@ -54,11 +54,15 @@ def test_averaged_weights_are_the_ones_that_are_read(target, tmp_path):
     assert not torch.equal(kept["current_model_state"]["network.fc.weight"], own)
 
 
-def test_a_parallel_drafter_is_read_as_one(target, tmp_path):
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_a_parallel_drafter_is_read_as_one(num_layers, target, tmp_path):
+    """Catches a layer that is forgotten, or that nothing has trained."""
     recipe = shipped("feature_lk", "recipe.depth=3")
-    checkpoint, exported = trained(target, tmp_path, student=ParallelStudent(3), recipe=recipe)
+    checkpoint, exported = trained(target, tmp_path, student=ParallelStudent(3, num_layers), recipe=recipe)
     of_file, of_folder = (load_parallel(place, target, chain(3), Sampling()) for place in (checkpoint, exported))
-    assert torch.equal(of_file.network.ahead[1].weight, of_folder.network.ahead[1].weight)
+    assert all(map(torch.equal, of_file.network.parameters(), of_folder.network.parameters()))
+    assert of_folder.network.num_layers == num_layers
+    assert all(block.attention.wo.weight.any() for block in of_folder.network.deeper)
     with pytest.raises(
         CheckpointError, match=r"last\.ckpt is a parallel drafter: decode or train it with drafter=parallel"
     ):

@@ -15,7 +15,7 @@ from lantern.sampling import Sampling
 from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.recipe import Recipe
 from lantern.training.drafter.unroll import detached_unroll
-from lantern.training.drafter.variants import ParallelStudent
+from lantern.training.drafter.variants import EagleStudent, ParallelStudent
 from lantern.trees.static import chain
 
 
@@ -38,12 +38,16 @@ def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
         write_drafter(str(tmp_path / "parallel"), target, str(tmp_path / "written"))
 
 
-@pytest.mark.parametrize("recipe", ["feature_lk", "layered"])
-def test_levels_start_from_an_eagle_drafters_layer(recipe, target, tmp_path):
-    """Catches an initialisation whose first level is not EAGLE's drafter, and a map of layers silently dropped."""
-    eagle = drafter_task(target, recipe=shipped(recipe))
+@pytest.mark.parametrize(("recipe", "num_layers"), [("feature_lk", 1), ("layered", 1), ("feature_lk", 3)])
+def test_levels_start_from_an_eagle_drafters_layers(recipe, num_layers, target, tmp_path):
+    """Catches an initialisation whose first level is not EAGLE's drafter, a map of layers silently dropped, and a
+    further layer that is no identity."""
+    eagle = drafter_task(target, recipe=shipped(recipe), student=EagleStudent(min(num_layers, 2)))
+    for block in eagle.network.deeper:
+        torch.nn.init.normal_(block.attention.wo.weight)  # at the start it is zero
     eagle.export(tmp_path / "eagle")
-    network = ParallelStudent(levels=3).load(str(tmp_path / "eagle"), target)
+    network = ParallelStudent(levels=3, num_layers=num_layers).load(str(tmp_path / "eagle"), target)
+    assert network.num_layers == num_layers
     x, features = torch.randn(2, 2, 5, target.embed_weight.shape[1], generator=torch.Generator().manual_seed(0))
     rotation = target.rotation[None, :5]
     for own, taught in zip(network.reads.parameters(), eagle.network.reads.parameters(), strict=True):

@@ -33,14 +33,18 @@ def parallel_chains(network, embeddings: Tensor, features: Tensor, rotation: Ten
         x = torch.cat([network.fc(pairs[:, : root + 1]), *ahead], dim=1)[:, :LENGTH]
         x = x + network.attention(x, rotation[:, : x.shape[1]], None)
         x = x + network.feed_forward(network.ffn_norm(x))
+        for block in network.deeper:
+            x = block(x, rotation[:, : x.shape[1]], None)
         yield list(x[:, root : root + DEPTH].unbind(1))
 
 
 LENGTH, DIM, DEPTH, ROW, FIRST = 23, 8, 4, 4, 3
+LEVELS = DIM, 2, 16, DEPTH, ROW, FIRST
 NETWORKS = {
     "eagle": (lambda: EagleNetwork(DIM, 2, 16), unroll, eagle_chains),
     "eagle of three layers": (lambda: EagleNetwork(DIM, 2, 16, num_layers=3), unroll, eagle_chains),
-    "parallel": (lambda: ParallelNetwork(DIM, 2, 16, DEPTH, ROW, FIRST), parallel_passes, parallel_chains),
+    "parallel": (lambda: ParallelNetwork(*LEVELS), parallel_passes, parallel_chains),
+    "parallel of two layers": (lambda: ParallelNetwork(*LEVELS, num_layers=2), parallel_passes, parallel_chains),
 }
 KEPT = {
     "all": all_roots(2, LENGTH, DEPTH),
@@ -54,7 +58,7 @@ def made(name: str) -> tuple[nn.Module, list[Tensor], Tensor]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = NETWORKS[name][0]().double()
-        if name == "parallel":
+        if isinstance(network, ParallelNetwork):
             nn.init.normal_(network.above.weight)  # of a fresh network it is zero
         inputs = [torch.randn(2, LENGTH, DIM, dtype=torch.float64, requires_grad=True) for _ in range(2)]
         return network, inputs, torch.randn(1, LENGTH, 2, DIM // 2, dtype=torch.float64)

@@ -80,12 +80,36 @@ class PairNetwork(nn.Module):
 
     reads: Reads
     fc: nn.Linear
+    attention_norm: nn.RMSNorm | None
     attention: Attention
+    ffn_norm: nn.RMSNorm
+    feed_forward: FeedForward
+    deeper: nn.ModuleList  # LlamaGen's layers, behind the first
+
+    @property
+    def layers(self) -> list["PairNetwork | Block"]:
+        return [self, *self.deeper]
 
     @property
     def num_layers(self) -> int:
         """Each has keys and values of its own."""
-        return 1
+        return len(self.layers)
+
+    def append_layer(self) -> Block:
+        """A layer behind the last, on the first one's device."""
+        sizes = self.fc.out_features, self.attention.num_heads, self.feed_forward.w1.out_features
+        self.deeper.append(layer := Block(*sizes, self.ffn_norm.eps or 1e-5).to(self.fc.weight))
+        return layer
+
+    def through_layers(
+        self, x: Tensor, rotation: Tensor, mask: Tensor | None, caches: Sequence[KeyValues | None] | None
+    ) -> Tensor:
+        """x [B, T, D], rotation [B or 1, T, 2, Dh] -> [B, T, D]. mask None: plain causal; caches: of each layer, in
+        place of a mask."""
+        for layer, cache in zip(self.layers, caches or [None] * self.num_layers, strict=True):
+            x = x + layer.attention(layer.attention_norm(x) if layer.attention_norm else x, rotation, mask, cache)
+            x = x + layer.feed_forward(layer.ffn_norm(x))
+        return x
 
     @property
     def entrances(self) -> list[nn.Linear]:
@@ -110,7 +134,7 @@ class EagleNetwork(PairNetwork):
     ) -> None:  # fmt: skip
         """embedding_rows: rows of its own frozen embedding, as in released drafters; None: uses the target's. layers,
         adds_layers: see made_reads. normed: adds a norm before attention and norms of its heads, as in LANTERN's
-        drafter for Anole. num_layers: of the drafter; those behind the first are LlamaGen's."""
+        drafter for Anole. num_layers: of the drafter."""
         super().__init__()
         self.reads = made_reads(dim, layers, adds_layers)
         self.embed_weight: Tensor | None
@@ -122,20 +146,6 @@ class EagleNetwork(PairNetwork):
         self.feed_forward = FeedForward(dim, hidden_dim)
         self.deeper = nn.ModuleList(Block(dim, num_heads, hidden_dim, eps) for _ in range(num_layers - 1))
 
-    @property
-    def layers(self) -> list["EagleNetwork | Block"]:
-        return [self, *self.deeper]
-
-    @property
-    def num_layers(self) -> int:
-        return len(self.layers)
-
-    def append_layer(self) -> Block:
-        """A layer behind the last, on the first one's device."""
-        sizes = self.fc.out_features, self.attention.num_heads, self.feed_forward.w1.out_features
-        self.deeper.append(layer := Block(*sizes, self.ffn_norm.eps or 1e-5).to(self.fc.weight))
-        return layer
-
     def embedding(self, target_weight: Tensor) -> Tensor:  # [V, D] -> [V, D]
         """What codes are embedded with: the drafter's own weights, or else the target's."""
         return target_weight if self.embed_weight is None else self.embed_weight.to(target_weight)
@@ -145,13 +155,8 @@ class EagleNetwork(PairNetwork):
         caches: Sequence[KeyValues | None] | None = None,
     ) -> Tensor:  # fmt: skip
         """embeddings, features [B, T, D] from `reads` or of this network's own outputs, rotation [B or 1, T, 2, Dh]
-        -> [B, T, D]. mask None: plain causal; caches: of each layer, in place of a mask."""
-        caches = caches or [None] * self.num_layers
-        x = self.fc(torch.cat([embeddings, features], dim=-1))
-        for layer, cache in zip(self.layers, caches, strict=True):
-            x = x + layer.attention(layer.attention_norm(x) if layer.attention_norm else x, rotation, mask, cache)
-            x = x + layer.feed_forward(layer.ffn_norm(x))
-        return x
+        -> [B, T, D]; see through_layers for the others."""
+        return self.through_layers(self.fc(torch.cat([embeddings, features], dim=-1)), rotation, mask, caches)
 
 
 class FusedEagle:

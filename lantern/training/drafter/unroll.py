@@ -50,14 +50,16 @@ def parallel_passes(
 ) -> Iterator[Tensor]:
     """As unroll, for a network whose levels all read the pair at the root and the pairs above their own place. All
     pairs hold target features only."""
-    attention, former = ChainAttention(), torch.arange(embeddings.shape[1])
-    yield network(embeddings, features, rotation, None, attention)
+    attentions = [ChainAttention() for _ in range(network.num_layers)]
+    former = torch.arange(embeddings.shape[1])
+    yield network(embeddings, features, rotation, None, attentions)
     for level, chains in enumerate(roots, start=1):
-        placed, _ = attention.start_pass(chains, former)
+        for attention in attentions:
+            placed, _ = attention.start_pass(chains, former)
         pairs = embeddings[:, placed], features[:, placed]
         places, found = (part[:, 0] for part in network.places_above(placed, placed.new_tensor([level])))  # [S, 2]
         above = torch.cat([embeddings[:, places], features[:, places]], -1) * found[..., None]
-        yield network(*pairs, rotation[:, placed + level], None, attention, level=level, above=above.flatten(2))
+        yield network(*pairs, rotation[:, placed + level], None, attentions, level=level, above=above.flatten(2))
         former = chains
 
 

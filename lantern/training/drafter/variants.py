@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lantern.drafters.eagle.feature_drafter import require_layers
 from lantern.drafters.eagle.network import EagleNetwork, PairNetwork
-from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, read_drafter
+from lantern.drafters.loading import PARALLEL, Network, drafter_folder, load_network, read_drafter
 from lantern.drafters.parallel import ParallelNetwork
 from lantern.errors import LanternError, check_whole
 from lantern.models.llamagen.target import LlamaGenTarget
@@ -36,18 +36,12 @@ class EagleStudent:
         if layers:
             require_layers(target, layers)
         sizes = layer_sizes(target)
-        network = EagleNetwork(*sizes, layers=layers, adds_layers=adds_layers, num_layers=self.num_layers)
+        network = EagleNetwork(*sizes, layers=layers, adds_layers=adds_layers)
         initialise(target, network)
-        for layer in network.deeper:
-            start_as_identity(target, layer)
-        return network
+        return deepened(target, network, self.num_layers)
 
     def load(self, checkpoint: str, target: Target) -> EagleNetwork:
-        """With num_layers at least: those behind its own start as the identity."""
-        network = load_network(drafter_folder(checkpoint, setting=START), target, START)
-        while network.num_layers < self.num_layers:
-            start_as_identity(target, network.append_layer())
-        return network
+        return deepened(target, load_network(drafter_folder(checkpoint, setting=START), target, START), self.num_layers)
 
     def training_passes(self, recipe: Recipe) -> Unroll:
         return recipe.unroll or self.passes
@@ -55,8 +49,7 @@ class EagleStudent:
     def config(self, network: EagleNetwork) -> dict:
         own = {} if network.embed_weight is None else {"embedding_rows": len(network.embed_weight)}
         normed = {"normed": True} if network.attention_norm else {}
-        deeper = {"num_layers": network.num_layers} if network.deeper else {}
-        return {"eps": network.ffn_norm.eps, **own, **normed, **deeper}
+        return {"eps": network.ffn_norm.eps, **own, **normed}
 
 
 class ParallelStudent:
@@ -64,34 +57,35 @@ class ParallelStudent:
 
     passes = staticmethod(parallel_passes)
 
-    def __init__(self, levels: int) -> None:
-        self.levels = levels
+    def __init__(self, levels: int, num_layers: int = 1) -> None:
+        check_whole("distil.student", 1, num_layers=num_layers)
+        self.levels, self.num_layers = levels, num_layers
 
     def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> ParallelNetwork:
         network = self._network(target, layers, adds_layers)
         initialise(target, network)
-        return network
+        return deepened(target, network, self.num_layers)
 
     def load(self, checkpoint: str, target: Target) -> ParallelNetwork:
-        """A parallel drafter, or an EAGLE drafter, whose layer and input layer then initialise all levels."""
+        """A parallel drafter, or an EAGLE drafter, whose layers and input layer then initialise all levels."""
         folder = drafter_folder(checkpoint, PARALLEL, START)
         if "levels" in read_drafter(folder)[1]:
             network = load_network(folder, target, START, ParallelNetwork)
             if (found := len(network.entrances)) != self.levels:
                 raise LanternError(f"{START}={checkpoint} has {found} levels; give distil.student.levels={found}")
-            return network
+            return deepened(target, network, self.num_layers)
         eagle = load_network(folder, target, START)
-        network = self._network(target, eagle.reads.layers, eagle.reads.adds)
+        network = deepened(target, self._network(target, eagle.reads.layers, eagle.reads.adds), eagle.num_layers)
         width, wanted = (part.feed_forward.w1.out_features for part in (eagle, network))
-        if eagle.embed_weight is not None or eagle.attention_norm or eagle.deeper or width != wanted:
+        if eagle.embed_weight is not None or eagle.attention_norm or width != wanted:
             raise LanternError(
                 f"{START}={checkpoint} has layers that drafter=parallel has not; give a drafter of recipe=feature_lk"
             )
-        for part in ("reads", "fc", "attention", "ffn_norm", "feed_forward"):
+        for part in ("reads", "fc", "attention", "ffn_norm", "feed_forward", "deeper"):
             getattr(network, part).load_state_dict(getattr(eagle, part).state_dict())
         for layer in network.ahead:
             layer.load_state_dict(network.fc.state_dict())
-        return network
+        return deepened(target, network, self.num_layers)
 
     def training_passes(self, recipe: Recipe) -> Unroll:
         if recipe.unroll or recipe.depth != self.levels:
@@ -125,6 +119,7 @@ def describe(network: PairNetwork, student: Student, target: Target) -> dict:
         "target_hash": target.weights_hash,
         **({"layers": list(reads.layers), "adds_layers": reads.adds} if reads.layers else {}),
         **student.config(network),
+        **({"num_layers": network.num_layers} if network.deeper else {}),
     }
 
 
@@ -151,12 +146,16 @@ def initialise(target: Target, network: nn.Module) -> None:
 
 
 @torch.no_grad()
-def start_as_identity(target: Target, block: nn.Module) -> None:
-    """A layer behind the first: LlamaGen's last with its output projections at zero."""
-    if isinstance(target, LlamaGenTarget):
-        block.load_state_dict(target.transformer.layers[-1].state_dict())
-    block.attention.wo.weight.zero_()
-    block.feed_forward.w2.weight.zero_()
+def deepened(target: Target, network: Network, num_layers: int) -> Network:
+    """With num_layers at least. Each further one starts as the identity: LlamaGen's last with its output projections at
+    zero."""
+    while network.num_layers < num_layers:
+        block = network.append_layer()
+        if isinstance(target, LlamaGenTarget):
+            block.load_state_dict(target.transformer.layers[-1].state_dict())
+        block.attention.wo.weight.zero_()
+        block.feed_forward.w2.weight.zero_()
+    return network
 
 
 @torch.no_grad()
