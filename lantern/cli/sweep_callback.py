@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from itertools import chain
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
@@ -16,13 +17,16 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
 from hydra.utils import get_class, instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.composing import error_of, expand_home
 from lantern.cli.error_messages import at_end, sentence, user_error
 from lantern.evaluation.progress import EvaluationBar, open_bar
+from lantern.runtime.files import read_object
+from lantern.runtime.progress_line import ProgressLine, Shown, duration
 
 log = logging.getLogger(__name__)
+Ahead = Callable[[str, float | None], float | None]  # a stage's title and time left -> that of its training, if known
 
 
 class SweepReport(Callback):
@@ -104,42 +108,75 @@ class SweepReport(Callback):
 
 
 class Points(Callback):
-    """Counts and times the points of a sweep of trainings, for the bars of those that run in this process."""
+    """Of the trainings of this process: the lines of their stages, such as tables, show the share and the time left of
+    the whole training, or of all points of a multirun, which ends with a list of them."""
 
     here: ClassVar["Points | None"] = None
     began: ClassVar[float | None] = None  # when the command in this process did, or its point
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock, self._since, self._took = clock, 0.0, list[float]()  # of each point that has ended
-        self._number, self._total, self._name, self._trains = 0, 0, "point", False
+        self._number, self._total, self._name, self._share = 0, 0, "point", 0.0  # the last one of this point
+        self.ahead: Ahead | None = None  # of the training that has begun
+        self._sweep: Path | None = None  # the folder of a multirun whose points are not listed yet
 
     def on_multirun_start(self, config: DictConfig, **_: object) -> None:
         self._total, self._name = counted(config)
-        Points.here = self if self._total else None
+        self._sweep, Points.here = Path(config.hydra.sweep.dir), self
+        at_end.append(self.on_multirun_end)  # which Hydra leaves out where a point has failed
 
     def on_multirun_end(self, **_: object) -> None:
-        Points.here = None
+        ProgressLine.whole = Points.here = None
+        folder, self._sweep = self._sweep, None
+        if folder and (lines := ranking(folder)):
+            print("\n".join(lines))
 
     def on_job_start(self, **_: object) -> None:
-        Points.began = self._clock()
-        self._number, self._since, self._trains = self._number + 1, Points.began, False
+        if Points.here is not self:  # a single run, or a launcher's copy in a process for a point alone
+            self._total, Points.here = 0, self
+            at_end.append(self.on_multirun_end)
+        ProgressLine.whole, Points.began = self.of_all, self._clock()
+        self._number, self._since, self._share, self.ahead = self._number + 1, Points.began, 0.0, None
 
     def on_job_end(self, **_: object) -> None:
-        if self._trains:  # else it was finished before
+        if self.ahead:  # else it was finished before
             self._took.append(self._clock() - self._since)
 
-    def begin(self) -> str:
-        """A training of this point begins -> its place."""
-        self._trains = True
-        return f"{self._name} {self._number} of {self._total}"
+    def of_all(self, title: str, share: float, words: str, left_s: float | None) -> Shown:
+        """What the line of a stage shows -> the same of all. Points not begun take the mean of those that have ended,
+        or what this one takes."""
+        if not self.ahead and not self._total:
+            return title, share, words, left_s
+        name = f"{self._name} {self._number} of {self._total}" if self._total else "training"
+        words = words if title == "training" else f"{title}, {words}"
+        all_s = self.ahead(title, left_s) if self.ahead else None
+        if all_s is not None:
+            point_s = (passed := self._clock() - self._since) + all_s
+            self._share = max(self._share, passed / max(1.0, point_s))
+            all_s += max(0, self._total - self._number) * (fmean(self._took) if self._took else point_s)
+        elif left_s:
+            words += f", {duration(left_s)} left of it"
+        share = (self._number - 1 + self._share) / self._total if self._total else self._share
+        return name, min(1.0, share), words, all_s
 
-    def of_all(self, share: float, left_s: float | None) -> tuple[float, float | None]:
-        """Those of this point -> the share done and the seconds left of all points; those not begun take the mean of
-        those that have ended, or what this one takes."""
-        if left_s is not None:
-            point_s = fmean(self._took) if self._took else self._clock() - self._since + left_s
-            left_s += (self._total - self._number) * point_s
-        return (self._number - 1 + share) / self._total, left_s
+
+def ranking(sweep: Path) -> list[str]:
+    """A title and a line for each training of a multirun's folder that has exported weights: the figure that they were
+    chosen by, best first, its settings that differ from the others', and its run folder. Empty where there are none."""
+    from lantern.drafters.export import EXPORTED  # imports torch
+
+    ended = {path.parent: read_object(path).get("figures", {}) for path in sorted(sweep.rglob(EXPORTED))}
+    if not ended:
+        return []
+    best = OmegaConf.select(OmegaConf.load(next(iter(ended)) / "config.yaml"), "callbacks.best") or {}
+    name, sign = best.get("monitor"), -1 if best.get("mode") == "max" else 1
+    given = {folder: OmegaConf.load(folder / ".hydra" / "overrides.yaml") for folder in ended}
+    lines = [f"{len(ended)} points, best {name} first:" if name else f"{len(ended)} points:"]
+    for folder in sorted(ended, key=lambda each: sign * ended[each].get(name, sign * inf)):
+        figure = f"{ended[folder][name]:.4g}" if name in ended[folder] else ""  # of a step that was not validated
+        own = [text for text in given[folder] if not all(text in others for others in given.values())]
+        lines.append("  ".join([f"{figure:>8}", *own, str(folder)]))
+    return lines
 
 
 def reason_of(error: BaseException) -> str | None:

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 REDRAW_S, LINE_S = 0.2, 7.0  # with beats and a late thread, two lines are at most ten seconds apart
 BEAT_S = 1.0  # between redraws while nothing new is shown
+Shown = tuple[str, float, str, float | None]  # a title, the share that is done, words, and seconds left
 FORMAT = "{percentage:3.0f} % |{bar:20}| {desc}"
 
 
@@ -19,6 +20,7 @@ class ProgressLine:
     """One piece of work from its construction to close(). What is shown last is drawn again as time goes on, so that a
     long step is seen to go on. What ends within seconds writes nothing to a stream that is no terminal."""
 
+    whole: ClassVar[Callable[[str, float, str, float | None], Shown] | None] = None  # what is shown of all in its place
     _shown: ClassVar[list["ProgressLine"]] = []  # those on the terminal; the last one stands there
     _due_at: ClassVar[WeakKeyDictionary[TextIO, float]] = WeakKeyDictionary()  # of pieces that follow one another
 
@@ -27,7 +29,7 @@ class ProgressLine:
         self._is_terminal = self.stream.isatty()
         self._bar: tqdm | None = None
         self._due_at[self.stream] = 0.0 if self._is_terminal else self._due_at.get(self.stream, clock() + LINE_S)
-        self._last: tuple[float, str, float | None, float] | None = None  # what is shown, and since when
+        self._last: tuple[Shown, float] | None = None  # what is shown, and since when
         self._closed, self._lock = Event(), RLock()
 
     @property
@@ -40,7 +42,8 @@ class ProgressLine:
         with self._lock:
             if self._last is None:
                 self._begin()
-            self._last = share, words, left_s, self.clock()
+            shown = self.title, share, words, left_s
+            self._last = ProgressLine.whole(*shown) if ProgressLine.whole else shown, self.clock()
             if self.is_due:
                 self._draw()
 
@@ -71,7 +74,7 @@ class ProgressLine:
                     self._draw()
 
     def _draw(self) -> None:
-        share, words, left_s, since = self._last or (0.0, "", None, self.clock())
+        (title, share, words, left_s), since = self._last or ((self.title, 0.0, "", None), self.clock())
         now = self.clock()
         self._due_at[self.stream] = now + (REDRAW_S if self._is_terminal else LINE_S)
         passed = now - since
@@ -80,9 +83,9 @@ class ProgressLine:
         elif passed >= BEAT_S:
             words += f", {duration(passed)}"
         if not self._is_terminal:
-            print(f"{self.title}: {share:.0%}, {words}", file=self.stream, flush=True)
+            print(f"{title}: {share:.0%}, {words}", file=self.stream, flush=True)
             return
-        text = f"{self.title}: {words}"
+        text = f"{title}: {words}"
         if self._bar is None:  # drawn at once
             self._bar = tqdm(desc=text, initial=share, total=1, file=self.stream, leave=False, bar_format=FORMAT)
         else:

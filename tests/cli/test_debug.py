@@ -43,15 +43,26 @@ def train(run, tmp_path) -> Callable[..., Path]:
 
 
 @pytest.mark.full
-def test_a_training_can_be_tried_for_one_step_overfitted_and_profiled(train):
-    """Catches a fast_dev_run that leaves checkpoints, an overfitting that ends at once, and an empty profile."""
+def test_a_training_can_be_tried_for_one_step_overfitted_and_profiled(train, capsys):
+    """Catches a fast_dev_run that makes tables of all images or leaves checkpoints, an overfitting that ends at once,
+    and an empty profile."""
     tried = train("tried", "+debug=fast_dev_run")
+    assert "trained 1 steps on 4 of 1" in capsys.readouterr().out
     assert not list(tried.glob("checkpoints/*"))
     assert not (tried / "metrics.csv").exists()
     few = train("few", "+debug=overfit", "trainer.max_steps=4", "trainer.val_check_interval=2")
     assert (few / "drafter" / "model.safetensors").is_file()
     profiled = train("profiled", "+debug=profiler", "trainer.max_steps=3", "trainer.val_check_interval=3")
     assert "run_training_batch" in (profiled / "fit-profile.txt").read_text()
+
+
+def test_a_trial_makes_tables_of_a_batch_of_images_alone():
+    """Catches minutes of encoding and drawing before the one step, and a limit that a real training has, too."""
+    cfg = composed("train", "+debug=fast_dev_run", "task=drafter_self", "batches.batch_size=4")
+    assert (cfg.token_table.most, cfg.samples.num_images, cfg.batches.splits.validation.num_images) == (4, 4, 4)
+    assert composed("train", "task=target", "+debug=fast_dev_run").batches.splits.most == 16
+    cfg = composed("train", "task=drafter_self")
+    assert (cfg.token_table.most, cfg.samples.num_images, cfg.batches.splits.validation.num_images) == (None, None, 64)
 
 
 @pytest.mark.full

@@ -199,6 +199,7 @@ def test_the_trials_of_a_search_are_counted_where_its_points_are_not_known(tmp_p
         search.end_point()
     assert "evaluation: trial 2 of 3, image 20 of 28, 1:40 left" in stream.getvalue()
     monkeypatch.setattr(Points, "here", None)
+    monkeypatch.setattr(ProgressLine, "whole", None)
     (points := Points()).on_multirun_start(cfg)
     points.on_job_start()
-    assert points.begin() == "trial 1 of 3"
+    assert points.of_all("training", 0.5, "step 1", None)[0] == "trial 1 of 3"

@@ -1,8 +1,11 @@
 """What a training shows and logs: the bar on a fake terminal and in a fake log, the clock of its steps, a loss that is
 not finite, and its W&B record, read back from the offline file."""
 
+import json
+import re
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,8 +23,9 @@ from support.terminal import Terminal
 from lantern.cli.sweep_callback import Points
 from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights, weights_hash
+from lantern.runtime.progress_line import ProgressLine
 from lantern.training.run import monitoring
-from lantern.training.run.budget import WarmupCosine
+from lantern.training.run.budget import Budget, WarmupCosine, WholeBudget
 from lantern.training.run.monitoring import FiniteLoss, TrainingBar, wandb_logger
 
 
@@ -104,12 +108,21 @@ def test_a_validation_shows_itself_and_those_to_come_are_part_of_the_time_left()
     bar.on_train_end(trainer, None)
 
 
-def test_a_sweep_of_trainings_counts_its_points(monkeypatch):
-    """Catches a time left of one point alone, and points not begun that take no time, or that of a finished one."""
-    now, stream = [0.0], Terminal()
-    points = Points(lambda: now[0])
+@pytest.fixture
+def points(monkeypatch) -> Points:
+    """By a clock that stands, in the place of a command's own."""
     monkeypatch.setattr(Points, "here", None)
-    cfg = composed_with_hydra("train")
+    monkeypatch.setattr(ProgressLine, "whole", None)
+    monkeypatch.setattr("time.monotonic", lambda: points.now)
+    points = Points(lambda: points.now)
+    points.now = 0.0
+    return points
+
+
+def test_a_sweep_of_trainings_counts_its_points(points):
+    """Catches a bar that falls to 0 % between points, a time left of one point alone, and points not begun that take no
+    time, or that of a finished one."""
+    stream, cfg = Terminal(), composed_with_hydra("train")
     cfg.hydra.overrides.task = ["seed=0,1,2,3"]
     points.on_multirun_start(cfg)
     trainer = SimpleNamespace(
@@ -118,18 +131,77 @@ def test_a_sweep_of_trainings_counts_its_points(monkeypatch):
     )  # fmt: skip
     for number in range(3):
         points.on_job_start()
-        now[0], trainer.global_step = now[0] + 30, 0  # tables
-        bar = TrainingBar(stream, lambda: now[0])
+        with closing(ProgressLine("starting", stream, lambda: points.now)) as line:
+            line.show(0.0, "loading weights", None)
+        points.now, trainer.global_step = points.now + 30, 0  # tables
+        bar = TrainingBar(stream, lambda: points.now)
         for _ in range(10 * (number != 1)):  # the second one is finished
             if not trainer.global_step:
+                bar.setup(trainer, None, "fit")
                 bar.on_train_start(trainer, None)
-            now[0], trainer.global_step = now[0] + 2, trainer.global_step + 1
+            points.now, trainer.global_step = points.now + 2, trainer.global_step + 1
             bar.on_train_batch_end(trainer, None, {"loss": 1.0}, None, 0)
         bar.on_train_end(trainer, None)
         points.on_job_end()
     said = stream.getvalue()
-    assert "point 1 of 4: step 5, loss 1, 2:40 left" in said  # ten seconds, and three of fifty
+    assert " 20 % |####                | point 1 of 4: step 5, loss 1, 2:40 left" in said  # ten seconds, three of fifty
+    assert " 25 % |#####               | point 2 of 4: starting, loading weights" in said
     assert "point 3 of 4: step 5, loss 1, 1:00 left" in said
+    assert (shares := [*map(int, re.findall(r"(\d+) % \|", said))]) == sorted(shares)
+
+
+@pytest.mark.parametrize("budget", [Budget, WholeBudget])
+def test_the_bar_of_a_training_counts_to_its_end_from_its_tables_on(points, budget):
+    """Catches a bar for each stage, which runs backwards and says what is left of features alone."""
+
+    def table(title: str, seconds: float) -> None:
+        with closing(ProgressLine(f"making {title}", stream, lambda: points.now)) as line:
+            for half in (1, 2):
+                points.now += seconds / 2
+                line.show(half / 2, f"{half} of 2", seconds * (2 - half) / 2)
+
+    points.on_job_start()
+    bar = TrainingBar(stream := Terminal(), lambda: points.now, "features-train")
+    trainer = SimpleNamespace(
+        is_global_zero=True, global_step=0, max_steps=-1, max_epochs=-1, callbacks=[budget("00:00:02:00")],
+        sanity_checking=True, num_val_batches=[4], num_sanity_val_batches=[1], val_check_batch=400,
+    )  # fmt: skip
+    bar.setup(trainer, None, "fit")
+    table("samples-validation", 10)
+    bar.on_validation_start(trainer, None)
+    points.now += 3
+    bar.on_validation_end(trainer, None)
+    table("tokens-train", 20)
+    table("features-train", 100)
+    trainer.sanity_checking = False
+    bar.on_train_start(trainer, None)
+    for _ in range(3):
+        points.now, trainer.global_step = points.now + 2, trainer.global_step + 1
+        bar.on_train_batch_end(trainer, None, {"loss": 1.0}, None, 0)
+    bar.on_train_end(trainer, None)
+    said = stream.getvalue()
+    assert "training: step 3, loss 1, 2:10 left" in said
+    if budget is WholeBudget:
+        assert "training: making samples-validation, 1 of 2, 1:55 left" in said
+    else:  # 83 seconds have passed; half the features, the time, a validation
+        assert re.search(r" 0 % \| *\| training: making tokens-train, 1 of 2, 0:10 left of it", said)
+        assert re.search(r" 31 % \|######\S? *\| training: making features-train, 1 of 2, 3:02 left", said)
+    assert (shares := [*map(int, re.findall(r"(\d+) % \|", said))]) == sorted(shares)
+
+
+def test_a_multirun_ends_with_its_points_best_first(points, tmp_path, capsys):
+    """Catches a higher loss in front, and settings that all have in each line."""
+    for number, figures in enumerate(({"val/loss": 2.0}, {"val/loss": 1.5}, {})):
+        (hydra := tmp_path / str(number) / ".hydra").mkdir(parents=True)
+        (hydra / "overrides.yaml").write_text(f"[task=target, task.lr={number}, seed={number}]")
+        (hydra.parent / "config.yaml").write_text("callbacks: {best: {monitor: val/loss, mode: min}}")
+        (hydra.parent / "exported.json").write_text(json.dumps({"figures": figures}))
+    points.on_multirun_start(composed_with_hydra("train", f"hydra.sweep.dir={tmp_path}"))
+    points.on_multirun_end()
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title == "3 points, best val/loss first:"
+    wanted = ((1.5, 1), (2, 0), ("", 2))
+    assert lines == [f"{figure:>8}  task.lr={n}  seed={n}  {tmp_path / str(n)}" for figure, n in wanted]
 
 
 @pytest.fixture

@@ -43,8 +43,7 @@ def combined(body: Body) -> ChainedOptimizer:
 
 def test_a_reloaded_optimizer_continues_bit_by_bit():
     """Catches parts that keep their state or groups from before loading."""
-    for a, b in zip(trained(combined, 5), trained(combined, 5, reload_at=3), strict=True):
-        assert torch.equal(a, b)
+    assert all(map(torch.equal, trained(combined, 5), trained(combined, 5, reload_at=3)))
 
 
 def test_a_run_goes_on_with_the_rates_it_is_given():
@@ -80,18 +79,11 @@ def stepped(make) -> list[torch.Tensor]:
     return [weight.detach() for weight in weights]
 
 
-def torch_muon(weights):
-    return torch.optim.Muon(weights, 1e-2, 0.1, adjust_lr_fn="match_rms_adamw")
-
-
-def our_muon(weights):
-    return Muon(weights, 1e-2, 0.1)
-
-
 def test_muon_is_that_of_torch_where_bfloat16_is_fast(monkeypatch):
     monkeypatch.setattr(optimizers, "is_bf16_fast", lambda device: True)
-    for ours, theirs in zip(stepped(our_muon), stepped(torch_muon), strict=True):
-        assert torch.equal(ours, theirs)
+    ours = stepped(lambda weights: Muon(weights, 1e-2, 0.1))
+    theirs = stepped(lambda weights: torch.optim.Muon(weights, 1e-2, 0.1, adjust_lr_fn="match_rms_adamw"))
+    assert all(map(torch.equal, ours, theirs))
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -161,3 +161,12 @@ def test_a_training_ends_with_what_limits_its_drafter(seen, advice, target, monk
     assert advice in told
     data.unseen, found = SimpleNamespace(few=lambda *_: []), iter([torch.ones(2), torch.ones(2)])
     assert "held-out ones, both of the data set; val/alpha_1 is that on images drawn by" in task.compare_origins(data)
+
+
+@pytest.mark.parametrize(("validated", "advice"), [(0.44, "task=drafter_self"), (0.45, "more images")])
+def test_a_drafter_of_images_that_its_target_draws_not_wants_its_own(validated, advice, target, monkeypatch):
+    """Catches "train it longer" where a drafter is twice as good on the data's images as on those it is used for."""
+    task, data = drafter_task(target), TrainingData(MemorySplits(), 4, seed=0, unseen=MemorySplits())
+    monkeypatch.setattr(data, "seen_and_unseen", lambda count: (0.6, 0.5))
+    monkeypatch.setattr(task, "_overlaps", lambda mean: mean + torch.tensor([0.0, 0.01]))  # 0.505±0.010 of the latter
+    assert advice in task.compare_origins(data, validated)

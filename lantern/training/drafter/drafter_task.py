@@ -33,6 +33,7 @@ from lantern.types import Target
 
 COMPARED = 32  # images of each origin whose overlaps are compared at the end
 LEAST_GAP = 0.02  # between their overlaps, from which more images help
+FOREIGN_GAP = 0.05  # between held-out images of the data and the target's own, from which the latter help
 
 
 class DrafterPairs(NamedTuple):
@@ -181,13 +182,17 @@ class DrafterTask(pl.LightningModule):
 
     def compare_origins(self, batches: TrainingData, validated: float | None = None) -> str:
         """The overlap at the first token on training images and on held-out ones of the same kind, under teacher
-        forcing, and which of the two, images or the drafter, limits it. validated: val/alpha_1 of these weights."""
+        forcing, and what limits it: too few images, images other than the target draws, or the drafter. validated:
+        val/alpha_1 of these weights."""
         seen, unseen = (self._overlaps(items) for items in batches.seen_and_unseen(COMPARED))
         gap = float(seen.mean() - unseen.mean())
         errors = [float(found.std()) / len(found) ** 0.5 for found in (seen, unseen)]  # nan for a single image
         advice = "it knows its training images better: feed it more images"
         if not gap > max(2 * hypot(*errors), LEAST_GAP):
             advice = "it does as well on images it has not seen: train it longer, or give it more layers"
+        foreign = 0.0 if batches.unseen is None or validated is None else float(unseen.mean()) - validated
+        if foreign > 1.96 * errors[1] + FOREIGN_GAP:
+            advice = "the target draws other images than these: train on its own, by task=drafter_self"
         means = [f"{x.mean():.3f}±{1.96 * error:.3f}" for x, error in zip((seen, unseen), errors, strict=True)]
         drawn, known = "drawn by the target", "" if validated is None else f"={validated:.3f}"
         of = drawn if batches.unseen is None else "of the data set"

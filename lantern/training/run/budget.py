@@ -111,6 +111,12 @@ class Budget(Timer):
         elif self._duration is not None and limits:
             log.warning("ends at the first of %s and trainer.max_time; null is no limit", " and ".join(limits))
 
+    def foreseen_s(self, table_s: float | None, validation_s: float) -> float | None:
+        """Seconds left before the first step; None if they are not known. table_s: of the last table, None before it;
+        validation_s: of the last validation."""
+        left_s = self.time_remaining()
+        return None if table_s is None or left_s is None else table_s + left_s + validation_s
+
 
 class StepBudget(Budget):
     """A Budget without its validations, at which it logs the seconds and the steps until then: more steps in the same
@@ -158,6 +164,9 @@ class WholeBudget(Budget):
                 f"libraries and tables took {used:.0f} s and trainer.max_time is over; the tables are stored: "
                 "start again, or give more"
             )
+
+    def foreseen_s(self, table_s: float | None, validation_s: float) -> float | None:
+        return max(0.0, self._duration + self._kept_s - (time.monotonic() - self._began))
 
     def on_validation_batch_start(self, trainer: pl.Trainer, *others: object) -> None:
         if trainer.sanity_checking:  # time only the last batch: the first one is slower

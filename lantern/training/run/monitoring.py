@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from math import ceil, inf, isfinite
 from pathlib import Path
 from time import monotonic
@@ -32,7 +33,7 @@ from lantern.reporting.wandb_runs import (
     weights_artifact,
 )
 from lantern.runtime.progress_line import ProgressLine
-from lantern.training.run.budget import share_of, steps_left
+from lantern.training.run.budget import Budget, share_of, steps_left
 
 LOSS_EVERY = 10  # steps between checks of the loss; each check waits for the device
 
@@ -41,21 +42,36 @@ class TrainingBar(ProgressBar):
     """Replaces Lightning's bars, which count epochs and know neither a time limit nor the validations to come. The time
     left is that of the steps and validations to come, by their times in this process."""
 
-    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, stream: TextIO | None = None, clock: Callable[[], float] = monotonic, last_table: str = "-train"
+    ) -> None:  # fmt: skip
+        """last_table: how the title of the table ends that is made last before the first step."""
         super().__init__()
-        self._stream, self._clock = stream, clock
+        self._stream, self._clock, self._last_table, self._begun = stream, clock, last_table, False
         self._line: ProgressLine | None = None  # of the first process, from the start of training to its end
         self._first: tuple[float, int] | None = None  # time and step behind the first step, which is slower
         self._validating = self._validated_s = self._validation_s = 0.0  # since when; of all; of the last one
-        self._points = Points.here
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        if Points.here and trainer.is_global_zero:
+            Points.here.ahead = partial(self._ahead, trainer)
+
+    def _ahead(self, trainer: pl.Trainer, title: str, left_s: float | None) -> float | None:
+        """Seconds until the last validation has ended, by those of what is under way; None where they are not known."""
+        if self._begun:
+            return left_s
+        table_s = left_s if title.endswith(self._last_table) else None
+        timers = (callback for callback in trainer.callbacks if isinstance(callback, Budget))
+        return next((timer.foreseen_s(table_s, self._validation_s) for timer in timers), None)
 
     def disable(self) -> None:
         """Called in all processes but the first, in which on_train_start makes no line."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._begun = not trainer.sanity_checking
         if trainer.is_global_zero:
-            title = self._points.begin() if self._points else "training"
-            self._line = ProgressLine(title, self._stream, self._clock)
+            self._line = ProgressLine("training", self._stream, self._clock)
             self._show(self._line, trainer, f"step {trainer.global_step}", None)
 
     on_sanity_check_start = on_train_start  # whose tables are made behind it
@@ -73,9 +89,7 @@ class TrainingBar(ProgressBar):
         self._show(self._line, trainer, words, self._left_s(trainer, self._clock()))
 
     def _show(self, line: ProgressLine, trainer: pl.Trainer, words: str, left_s: float | None) -> None:
-        share = min(share_of(trainer), 0.99 if left_s else 1.0)  # a validation may follow all steps
-        share, left_s = self._points.of_all(share, left_s) if self._points else (share, left_s)
-        line.show(share, words, left_s)
+        line.show(min(share_of(trainer), 0.99 if left_s else 1.0), words, left_s)  # a validation may follow all steps
 
     def _left_s(self, trainer: pl.Trainer, now: float) -> float | None:
         """Seconds of the steps and validations to come or due; None without a limit, or before a second step."""

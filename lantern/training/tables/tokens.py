@@ -82,12 +82,12 @@ class TokenTable:
 
     def __init__(
         self, images: Splits, tokenizer: nn.Module, cache_dir: str, budget_gib: float = 20.0,
-        num_tokens: int | None = None, max_time: str | None = None, share: float | None = None,
+        num_tokens: int | None = None, max_time: str | None = None, share: float | None = None, most: int | None = None,
     ) -> None:  # fmt: skip
         """`tokenizer` has encode(images [B, 3, H, W] in [0, 1]) -> [B, L] and codebook [V, C]; num_tokens: the target's
-        L; share: part of max_time for as many images as fit, in random order."""
+        L; share: part of max_time for as many images as fit, in random order; most: images of a split, for trials."""
         self.images, self.tokenizer, self.cache_dir, self.budget_gib = images, tokenizer, Path(cache_dir), budget_gib
-        self.num_tokens, self.limit_s, self.is_part = num_tokens, share_s(max_time, share), bool(share)
+        self.num_tokens, self.limit_s, self.is_part, self.most = num_tokens, share_s(max_time, share), bool(share), most
         num_codes, self.num_channels = tokenizer.codebook.shape
         check_codes(num_codes)
         hash_of = tokens_hash if isinstance(tokenizer, VQTokenizer) else state_hash  # others may name no decoder
@@ -97,14 +97,16 @@ class TokenTable:
         """Encodes the split at the first call; later calls, in any process, read the cached table."""
         source, channels = self.images.split(name), self.num_channels if self.kind == "latents" else 1
         side = source.size if isinstance(source, IndexedSplit) else source[0]["image"].shape[0]
-        size = len(source) * (2 * channels * (side * side // MIN_DOWNSAMPLING**2) + CAPTION_BYTES)
-        budget = Budget(f"{self.kind} of {len(source):,} {name} images", size, self.budget_gib)
-        key = digest([source.fingerprint, self.tokenizer_hash, "problems", *(["shuffled"] if self.is_part else [])])
-        folder, places = self.cache_dir / f"{self.kind}-{name}-{key}", range(len(source))
+        places = range(len(source))[: self.most]
+        size = len(places) * (2 * channels * (side * side // MIN_DOWNSAMPLING**2) + CAPTION_BYTES)
+        budget = Budget(f"{self.kind} of {len(places):,} {name} images", size, self.budget_gib)
+        parts = ["shuffled"] * self.is_part + [str(len(places))] * (len(places) < len(source))
+        key = digest([source.fingerprint, self.tokenizer_hash, "problems", *parts])
+        folder = self.cache_dir / f"{self.kind}-{name}-{key}"
         shard, limit = ENCODE_BATCH if self.is_part else ENCODED_PER_SHARD, TimeShare(self.limit_s, LEAST[name])
         make = partial(self._rows, source, Random(0).sample(places, len(places)) if self.is_part else places)
         rows = cached_rows(folder, make, places, COLUMNS[self.kind], shard, ENCODE_BATCH, budget, limit)
-        key = key if len(rows) == len(source) else digest([key, len(rows)])
+        key = key if len(rows) == len(places) else digest([key, len(rows)])
         problems = rows["problem"]
         if any(problems):
             skipped = {name: problem for name, problem in zip(rows["caption"], problems, strict=True) if problem}
@@ -161,12 +163,12 @@ class LatentTable(TokenTable):
 
 def tokens_for(
     target: Target, images: Splits, cache_dir: str, budget_gib: float, max_time: str | None = None,
-    share: float | None = None,
+    share: float | None = None, most: int | None = None,
 ) -> TokenTable:  # fmt: skip
     """A TokenTable of the target's own tokenizer."""
     if not hasattr(target.tokenizer, "encode"):
         raise LanternError(f"{type(target.tokenizer).__name__} decodes only; let the target draw: task=drafter_self")
-    return TokenTable(images, target.tokenizer, cache_dir, budget_gib, target.num_tokens, max_time, share)
+    return TokenTable(images, target.tokenizer, cache_dir, budget_gib, target.num_tokens, max_time, share, most)
 
 
 def check_codes(count: int) -> None:

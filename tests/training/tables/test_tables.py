@@ -199,7 +199,9 @@ def test_images_are_encoded_for_their_share_of_the_time_in_random_order(weights,
     assert (len(again), clock.now, again.fingerprint) == (6 * 32, 60, part.fingerprint)
     (batches := TrainingData(TokenTable(pictures, tokenizer, str(tmp_path)), 16, 0)).train_dataloader()
     assert batches.told_of_part == ""
+    few = encoded(most=40)  # of a trial
+    assert few.captions == [f"picture {i}" for i in range(40)]
     whole = encoded()
-    assert len(whole) == 300
+    assert (len(whole), len({whole.fingerprint, few.fingerprint, part.fingerprint})) == (300, 3)
     assert whole.captions[:5] == [f"picture {i}" for i in range(5)]
     assert torch.equal(part[0]["tokens"], whole[whole.captions.index(part.captions[0])]["tokens"])
