@@ -68,7 +68,8 @@ def _remote(expected: "Expected") -> "Shapes":
 
     repository, _, revision = expected.source.partition("@")
     client, at = HfApi(), revision or None
-    names = client.list_repo_files(repository, revision=at)
+    found = client.model_info(repository, revision=at)  # one request; a listing is asked for again for half a minute
+    names = [file.rfilename for file in found.siblings or []]
     names = [expected.file] if expected.file in names else [name for name in names if name.endswith(".safetensors")]
     if not names or not names[0].endswith(".safetensors"):
         raise ValueError("a .pt file has no header that can be read without its weights")

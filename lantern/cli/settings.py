@@ -114,5 +114,7 @@ def figure_of(figures: Mapping[str, object], name: str | None) -> float | None:
     known = {key: float(value) for key, value in figures.items() if is_number(value)}
     if name not in known:
         others = ", ".join(known) or "none"
-        raise LanternError(f"optimized_metric={name} is no figure of this run; give one of {others}")
+        raise LanternError(
+            f"optimized_metric={name} is no figure of this run; {meant(name, known)}give one of {others}"
+        )
     return known[name]

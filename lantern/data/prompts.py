@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lantern.data.text_tables import LINE_END, column_of, decode_text, is_text, read_records
-from lantern.errors import LanternError
+from lantern.errors import LanternError, meant
 from lantern.noise import image_seed
 from lantern.runtime.files import is_file
 
@@ -186,10 +186,11 @@ def _read(path: Path, folder: Path) -> str:
     try:
         text = decode_text(path.read_bytes())
     except OSError as error:
-        names = ", ".join([*sorted(file.stem for file in folder.glob("*.txt")), *BENCHMARKS])
+        names = [*sorted(file.stem for file in folder.glob("*.txt")), *BENCHMARKS]
         raise LanternError(
-            f"prompts={path} cannot be read ({error.strerror}); give a text file with a prompt a line, a list such as "
-            f"prompts='[\"a red sphere on wood\"]', or one of the named lists: {names}"
+            f"prompts={path} cannot be read ({error.strerror}); {meant(path.name, names)}give a text file with a "
+            "prompt a line, a list such as prompts='[\"a red sphere on wood\"]', or one of the named lists: "
+            + ", ".join(names)
         ) from error
     if not is_text(text) or "\0" in text:
         raise LanternError(f"prompts={path} is not UTF-8 text; give a text file with a prompt a line")

@@ -93,6 +93,8 @@ def drafter_folder(checkpoint: str | Path, command: str = EAGLE, setting: str = 
             return Path(wandb.Api().artifact(str(checkpoint).removeprefix(ARTIFACT)).download())
     if is_training(path := Path(checkpoint).expanduser()):
         return path
+    if is_drafter(exported := path / "drafter") and not is_drafter(path):
+        raise CheckpointError(f"{setting}={checkpoint} is the run folder of a training; give {setting}={exported}")
     try:
         return find_folder(checkpoint, setting, DRAFTER_FILES, is_drafter)
     except CheckpointError as error:

@@ -41,6 +41,8 @@ def test_a_figure_is_named_or_the_known_ones_are():
     for name in ("tree", "frechet", "lossless", "none"):
         with pytest.raises(LanternError, match=f"optimized_metric={name} is no figure of this run; give one of speed"):
             figure_of(row, name)
+    with pytest.raises(LanternError, match=r"; did you mean speedup\? Else give one of speedup"):
+        figure_of(row, "speedupp")
 
 
 def test_an_evaluation_and_a_training_return_the_figure_that_is_asked_for(returned, tmp_path):

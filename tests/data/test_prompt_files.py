@@ -50,6 +50,11 @@ def test_a_file_that_cannot_be_meant_is_one_sentence(content, said, tmp_path):
     assert said in str(caught.value)
 
 
+def test_a_mistyped_name_of_a_list_is_answered_by_the_one_like_it():
+    with pytest.raises(LanternError, match=r"prompts=demos .*; did you mean demo\? Else give a text file"):
+        load_prompts("demos", PROMPTS)
+
+
 def test_a_blank_item_id_is_none_and_repeats_are_counted(tmp_path, caplog):
     """Catches three prompts that become one."""
     caplog.set_level("INFO")
