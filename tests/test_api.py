@@ -153,7 +153,7 @@ def test_a_repeated_prompt_gives_another_image_and_a_text_is_no_seed(tiny):
 
 PROMPTS_REFUSED = [
     ("wood", "prompts='wood' is no list of texts"),
-    (["a tiger on wood"], "unknown word 'tiger' in 'a tiger on wood'; this model knows 'a' 'on' "),
+    (["a tiger on wood"], "unknown word 'tiger' in 'a tiger on wood'; did you mean water. Else this model knows 'a'"),
     ([""], "prompt '' has no words; this model reads 1 to 8"),
     ([], "prompts=.. has none"),
     *((given, "is no list of texts; give one") for given in ([3], [None], iter(PROMPTS), None, {"wood"})),

@@ -47,7 +47,7 @@ def scored(
         differing = (key for key, value in settings.items() if key not in protocols or protocols[key] != value)
         for key in filter(givers.__contains__, (*found, *differing)):
             raise LanternError(f"the metrics {givers[key]} and {name} both give {key}; leave one out, or rename it")
-        values, protocols = values | found, protocols | settings
+        values, protocols = values | found, {**protocols, **settings}
         givers |= dict.fromkeys([*found, *settings], name)
     return values, protocols, [warning for metric in metrics.values() for warning in metric.warnings(prompts)]
 

@@ -136,7 +136,7 @@ def test_the_models_own_sentence_is_shown_as_text(page):
     page.click("#run")
     wait(page, ENDED)
     assert text(page, "#message").startswith(
-        "unknown word 'tiger' in 'a tiger on <img src=x>'; this model knows 'a' 'on'"
+        "unknown word 'tiger' in 'a tiger on <img src=x>'; did you mean water? Else this model"
     )
     assert page.ask("document.querySelectorAll('#message *').length") == 0
 
