@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 
+import numpy as np
 from PIL.Image import Image
 
 from lantern.errors import is_number
@@ -15,6 +16,7 @@ from lantern.figures import Figure, figures
 INK, BASELINE, METHOD, FRONT = "#222222", "#888888", "#1f6fb4", "#b9d3ea"
 PALE = 0.35  # of rows that are not ranked
 ROOM = 0.06  # beside the outermost points, as a share of their distance
+UNUSED = 0.1  # of an axis on which all values are 0, those of lossless methods alone
 
 
 def load_pyplot():
@@ -65,7 +67,7 @@ def _draw_points(axes, points: Sequence[tuple[Row, str]], figure: Figure) -> Non
     for row in rows:
         colour, alpha = BASELINE if is_baseline(row) else METHOD, 1.0 if row.get("ranked", True) else PALE
         bars = {"xerr": _bars(row, "speedup"), "yerr": _bars(row, price)}
-        look = {"fmt": "o", "color": colour, "mfc": colour if row.get("lossless") else "white", "ms": 5}
+        look = {"fmt": "o", "color": colour, "mfc": colour if row.get("lossless") else "white", "ms": MARKER}
         axes.errorbar(row["speedup"], row[price], **bars, **look, lw=1, capsize=2, zorder=2, alpha=alpha)
     pale = "" if all(row.get("ranked", True) for row in rows) else "\npale: not ranked, plain decoding timed otherwise"
     zero, judged = "; lossless: 0" if figure.kind == "law" else "", rows[0].get("num_images")
@@ -82,31 +84,46 @@ def limits_of(rows: Sequence[Row], key: str) -> tuple[float, float]:
     """The ends of an axis: the values set it, and bounds near them; wider bounds leave the plot."""
     values = [row[key] for row in rows]
     ends = [row[f"{key}{end}"] for row in rows for end in ("_low", "_high") if _has_finite(row, f"{key}{end}")]
-    low, high = min(values), max(values)
-    span = high - low or abs(high) or 1.0
+    low, high = min(values), max(values) if any(values) else UNUSED
+    span = high - low or abs(high)
     low, high = max(min([low, *ends]), low - span / 2), min(max([high, *ends]), high + span / 2)
     return low - ROOM * span, high + ROOM * span
 
 
+MARKER = 5  # diameter of a point, in typographic points as the places of its label
+PLACES = [(across, rise) for rise in (5, -11, 16, -22, 27, -33, 38, -44, 49, -55) for across in (6, -6)]
+
+
 def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:
-    """A label beside each point, within the axes, moved up or down until it covers no earlier one."""
+    """A label beside each point that covers no point and no other label; a line to one that is further away."""
     axes.figure.canvas.draw()  # fixes the scale of the label boxes
-    edge = axes.get_window_extent().x1
-    placed = []
+    radius = MARKER / 2 * axes.figure.dpi / 72
+    middles = [axes.transData.transform((x, y)) for x, y, _ in points]
+    frame, taken = axes.get_window_extent().extents, [np.concatenate([at - radius, at + radius]) for at in middles]
     for x, y, text in points:
-        for rise in (5, -11, 16, -22, 27, -33):
-            look = {"textcoords": "offset points", "fontsize": 8, "color": INK, "parse_math": False}
-            label = axes.annotate(text, (x, y), (6, rise), **look)
-            box = label.get_window_extent()
-            if box.x1 > edge:
-                label.set(ha="right", position=(-6, rise))
-                box = label.get_window_extent()
-            if not any(box.overlaps(other) for other in placed):
-                break
-            label.remove()
-        else:
-            axes.add_artist(label)
-        placed.append(box)
+        look = {"textcoords": "offset points", "fontsize": 8, "color": INK, "parse_math": False}
+        label = axes.annotate(text, (x, y), (0, 0), **look)
+        place = _settle(label, frame, taken)
+        if place not in PLACES[:4]:
+            line = {"arrowstyle": "-", "lw": 0.5, "color": BASELINE, "shrinkA": 0, "shrinkB": MARKER / 2}
+            axes.annotate("", (x, y), place, textcoords="offset points", arrowprops=line)
+
+
+def _settle(label, frame: np.ndarray, taken: list[np.ndarray]) -> tuple[int, int]:
+    """Moves a label to the first of PLACES where it is within the frame and covers no box that is taken, or to where it
+    hides least. Boxes are [left, bottom, right, top] in pixels."""
+
+    def hidden(place: tuple[int, int]) -> float:
+        label.set(position=place, ha="left" if place[0] > 0 else "right")
+        box = label.get_window_extent().extents
+        overlaps = [np.minimum(box[2:], other[2:]) - np.maximum(box[:2], other[:2]) for other in (box, frame, *taken)]
+        whole, inside, *covered = (overlap.clip(0).prod() for overlap in overlaps)
+        return whole - inside + sum(covered)
+
+    place = min(PLACES, key=hidden)
+    hidden(place)  # moves it there again
+    taken.append(label.get_window_extent().extents)
+    return place
 
 
 def pareto_front(rows: Sequence[Row], price: str) -> list[Row]:

@@ -38,6 +38,19 @@ class Choice(NamedTuple):
         bounds = corrected_speed(self.row, self.candidates).keys("speedup")
         return self.row | {name: value if isfinite(value) else None for name, value in bounds.items()}
 
+    def describe(self, label: str) -> str:
+        """The setting, its speed-up with the corrected bounds, why it is this one, and what is not certain."""
+        told = f"{label}, speed-up {format_value(self.corrected, 'speedup')}: its "
+        if not speed_rank(self.row)[0]:
+            told += "value is the largest, without bounds"
+        elif self.candidates == 1 or is_baseline(self.row):
+            told += "lower bound is the largest"
+        else:
+            low = format_value(self.row, "speedup_low")
+            told += f"lower bound in the table, {low}, is the largest of {self.candidates} settings; "
+            told += "the bounds here are wider, since it is the best of them"
+        return told if self.is_certain else f"{told}; not certain, since the bounds of its losses are beyond the limit"
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -248,19 +261,8 @@ def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice 
     record |= {"row": best.corrected, "candidates": best.candidates, **{key: best.row.get(key) for key in PLACE}}
     record |= {"ranked_by": "speedup_low", "lossless": labels[id(lossless.row)] if timed else None}
     replace_text(folder / "best.json", encode(record, indent=2) + "\n")
-    doubt = "" if best.is_certain else "; not certain, since the bounds of its losses are beyond the limit"
-    print(f"fastest setting, lossless or with {budget.describe(rows)}: {_line(best, labels)}{doubt}")
+    print(f"fastest setting, lossless or with {budget.describe(rows)}: {best.describe(labels[id(best.row)])}")
     if not is_proven_faster(rows):
         print("no setting is proven faster than plain decoding")
     if lossless.row is not best.row:
-        print(f"fastest lossless setting: {_line(lossless, labels)}")
-
-
-def _line(choice: Choice, labels: Mapping[int, str]) -> str:
-    """The setting, and why it is this one."""
-    row, has_bound = choice.row, speed_rank(choice.row)[0]
-    told = f"{labels[id(row)]}, speed-up {format_value(choice.corrected, 'speedup')}: its "
-    told += "lower bound is the largest" if has_bound else "value is the largest, without bounds"
-    if not has_bound or choice.candidates == 1 or is_baseline(row):
-        return told
-    return f"{told}; these bounds are wider than the table's, since it is the best of {choice.candidates} settings"
+        print(f"fastest lossless setting: {lossless.describe(labels[id(lossless.row)])}")

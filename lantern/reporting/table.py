@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from textwrap import fill
 
@@ -93,12 +94,12 @@ BUDGET_WORDS = (
 
 
 def marks(row: Row) -> dict[str, str]:
-    """A setting in a word each: whether its law is plain decoding's, whether its drafter was trained, and a lossy
-    setting's verdict under the sweep's budget."""
+    """A setting in a word each: whether its law is plain decoding's, a lossy setting's verdict under the budget of the
+    sweep, and whether its drafter was trained. In this order they matter."""
     law = "lossless" if row.get("lossless") or is_baseline(row) else "lossy"
     drafter = "trained" if row.get("drafter_hash") else "training-free"
     verdict = row.get("within_budget") if law == "lossy" else "yes"
-    return {"law": law, "drafter": drafter, "budget": verdict or "-"}
+    return {"law": law, "budget": verdict or "-", "drafter": drafter}
 
 
 def shared_settings(rows: Sequence[Row]) -> str:
@@ -113,12 +114,13 @@ def shared_settings(rows: Sequence[Row]) -> str:
 
 
 PAIRS = ("equal_images", "image_diff")  # printed where nothing else judges images
+MARKED = 4  # the rank of marks: before the figures of this rank
 GAP = "  "  # between columns
 
 
 def format_table(rows: Sequence[Row], width: int = 0) -> str:
     """The rows as an aligned text table: the printed figures that hold something, and without any of images, how far
-    these are from plain decoding's. width: of the terminal, for which the figures that matter least are left out and
+    these are from plain decoding's. width: of the terminal, for which the columns that matter least are left out and
     named below; 0: all."""
     found = [figure for figure in columns_of(rows) if figure.printed]
     if not any(figure.kind == "images" for figure in found):
@@ -126,18 +128,20 @@ def format_table(rows: Sequence[Row], width: int = 0) -> str:
     words = [marks(row) for row in rows]
     methods = [own for own, row in zip(words, rows, strict=True) if not is_baseline(row)] or words
     differing = [name for name in words[0] if len({own[name] for own in methods}) > 1]
-    first = [_aligned(["setting", *label_rows(rows)])]
-    first += [_aligned([name, *(own[name] for own in words)]) for name in differing]
-    columns = {figure: _aligned([figure.title, *(format_value(row, figure.key) for row in rows)]) for figure in found}
-    shown, room = set[Figure](), width - sum(len(column[0]) + len(GAP) for column in first) + len(GAP)
-    for figure in sorted((one for one in found if not one.beside), key=lambda one: one.printed or len(FIGURES)):
-        group = [one for one in found if figure.key in (one.key, one.beside)]
-        room -= sum(len(columns[one][0]) + len(GAP) for one in group)
+    labels = _aligned(["setting", *label_rows(rows)])
+    columns: dict[str | Figure, list[str]] = {one: _aligned([one, *(own[one] for own in words)]) for one in differing}
+    columns |= {one: _aligned([one.title, *(format_value(row, one.key) for row in rows)]) for one in found}
+    groups: list[tuple[int, list[str | Figure]]] = [(MARKED, [name]) for name in differing]
+    for one in [figure for figure in found if not figure.beside]:
+        groups.append((one.printed or len(FIGURES), [one, *(other for other in found if other.beside == one.key)]))
+    shown, room = set[str | Figure](), width - len(labels[0])
+    for _, group in sorted(groups, key=itemgetter(0)):
+        room -= sum(len(GAP) + len(columns[one][0]) for one in group)
         if not width or room >= 0 or not shown:
             shown.update(group)
-    lines = [GAP.join(cells) for cells in zip(*first, *(columns[one] for one in found if one in shown), strict=True)]
-    left = ", ".join(figure.title for figure in found if figure not in shown)
-    told = [*([f"in results.csv: {left}"] if left else []), *([BUDGET_WORDS] if "budget" in differing else [])]
+    lines = [GAP.join(cells) for cells in zip(labels, *(columns[one] for one in columns if one in shown), strict=True)]
+    left = ", ".join(columns[one][0].strip() for one in columns if one not in shown)
+    told = [*([f"in report.html: {left}"] if left else []), *([BUDGET_WORDS] if "budget" in shown else [])]
     below = [fill(text, width or len(text)) for text in told]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], *below])
 

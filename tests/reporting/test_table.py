@@ -1,10 +1,11 @@
 """Result rows for readers: columns, labels, the table with its warnings, and the plot of speed against price."""
 
 import re
+from itertools import combinations
 
 import pytest
 
-from lantern.reporting.plots import draw_pareto
+from lantern.reporting.plots import draw_pareto, limits_of
 from lantern.reporting.ranking import Budget, rank_rows
 from lantern.reporting.table import format_table, label_rows, shared_settings
 
@@ -74,12 +75,28 @@ def test_a_table_fits_its_terminal_by_what_matters_least():
     whole, narrow = format_table(rows), format_table(rows, 80)
     assert max(map(len, narrow.splitlines())) <= 80 < max(map(len, whole.splitlines()[:4]))
     assert all(title in narrow.splitlines()[0] for title in ("speed-up", "tokens per step", "output TV"))
-    assert "in results.csv: " in narrow
-    assert "accept ms" in narrow.split("in results.csv: ")[1]
+    assert "in report.html: " in narrow
+    assert "accept ms" in narrow.split("in report.html: ")[1]
     assert "open, by the values alone" in whole
     heads = [format_table(rows, width).splitlines()[0] for width in range(60, 200)]
     assert {(head.count("output TV"), head.count("TV floor")) for head in heads} == {(0, 0), (1, 1)}
     assert {head.count("s per image") for head in heads} == {0, 2}
+
+
+def test_a_narrow_terminal_shows_the_price_before_tokens_and_both_before_words_about_a_setting():
+    """Catches a table of 100 letters a line that says "trained" and "yes" where its output TV should stand."""
+    tv = {"output_tv": 0.123, "output_tv_low": 0.101, "output_tv_high": 0.154, "output_tv_floor": 0.0312}
+    figures = tv | {"speedup": 2.13, "speedup_low": 0.72, "speedup_high": 7.63, "tokens_per_step": 3.1}
+    trained = {"drafter": "window", "method": "refined_jacobi", "lossless": True, "drafter_hash": "abc"}
+    lossy = {"drafter": "eagle", "method": "lantern_pp_released", "within_budget": "open"}
+    rows = [SHARED | figures | trained, SHARED | figures | lossy]
+    tables = {width: format_table(rows, width) for width in (80, 100, 120)}
+    price, whole = ["speed-up", "output TV", "TV floor"], ["speed-up", "tokens per step", "output TV", "TV floor"]
+    assert {width: re.split("  +", table.splitlines()[0])[1:] for width, table in tables.items()} == {
+        80: price, 100: ["law", *whole], 120: ["law", "budget", "drafter", *whole],
+    }  # fmt: skip
+    assert "in report.html: law, budget, drafter, tokens per step" in tables[80]
+    assert ["open, by the values" in table for table in tables.values()] == [False, False, True]
 
 
 def test_a_panel_has_its_reference_a_front_of_rows_that_compare_and_axes_that_values_set(monkeypatch):
@@ -105,3 +122,25 @@ def test_a_panel_has_its_reference_a_front_of_rows_that_compare_and_axes_that_va
     low, high = drawn[0].axes[0].get_xlim()
     assert (low < 0.5, 4.0 < high < 6.0) == (True, True)
     assert "pale: not ranked" in drawn[0].axes[0].get_xlabel()
+
+
+def test_a_label_covers_no_point_and_no_other_label_and_one_further_away_has_a_line(monkeypatch):
+    """Catches a crowd of settings in which a name stands on another's point, or nobody knows whose it is."""
+    drawn = []
+    monkeypatch.setattr("lantern.reporting.plots.save_figure", lambda figure, _: drawn.append(figure))
+    rows = [AR | {"speedup": 1.0}, SHARED | {"drafter": "eagle", "speedup": 3.0, "output_tv": 1.0}]
+    rows += [SHARED | {"drafter": "eagle", "speedup": 1.5 + k / 25, "lossless": True, "output_tv": 0} for k in range(5)]
+    rows += [SHARED | {"drafter": "eagle", "speedup": 2 + k / 20, "output_tv": 0.4 + k / 33} for k in range(5)]
+    draw_pareto(rows, [f"setting {k:02}" for k in range(len(rows))], "pareto.png")
+    texts = drawn[0].axes[0].texts
+    labels, lines = [text for text in texts if text.get_text()], [text.xy for text in texts if not text.get_text()]
+    boxes = [label.get_window_extent() for label in labels]
+    points = drawn[0].axes[0].transData.transform([label.xy for label in labels])
+    assert not any(box.contains(*point) for box in boxes for point in points)
+    assert not any(one.fully_overlaps(other) for one, other in combinations(boxes, 2))
+    assert lines == [label.xy for label in labels if not -11 <= label.get_position()[1] <= 11] != []
+
+
+def test_an_axis_of_lossless_methods_alone_begins_at_zero():
+    low, high = limits_of([{"output_tv": 0.0}] * 2, "output_tv")
+    assert -0.01 < low < 0 < 0.1 < high

@@ -50,14 +50,15 @@ const isInside = row => row.baseline || row.values.lossless || !isBetter(limit(p
 function tellBudget() {
   const known = firstPlain() != null;
   const [best] = known ? plotted().filter(i => isRanked(i) && isInside(rows[i])).sort(byLowerBound(axes.x)) : [];
-  tellBest(best, known && `lossless or within ${axes.within} % of plain decoding's ${byKey[axes.y].title}`);
+  const row = rows[best], why = row && bounds(row, axes.x) ? ", the largest lower bound" : "";
+  const line = row ? `${row.label}: ${byKey[axes.x].title} ${withBounds(row, axes.x)}${why}` : "none";
+  tellBest(best, known && `lossless or within ${axes.within} % of plain decoding's ${byKey[axes.y].title}`, line);
 }
 
-function tellBest(best, rule) {
-  const named = best != null && `${rows[best].label}: ${byKey[axes.x].title} ${withBounds(rows[best], axes.x)}, ` +
-    `${byKey[axes.y].title} ${told(rows[best], axes.y)}.`;
+function tellBest(best, rule, line) {
+  const price = best == null ? "" : ` Its ${byKey[axes.y].title}: ${told(rows[best], axes.y)}.`;
   const doubt = content.best && !content.best.is_faster ? " No setting is proven faster than plain decoding." : "";
-  at("budget").textContent = rule ? `Fastest by its lower bound, ${rule} (★): ${named || "none"}${doubt}` : "";
+  at("budget").textContent = rule ? `Fastest, ${rule} (★): ${line}.${price}${doubt}` : "";
   choose({ best: best ?? null });
 }
 
@@ -69,10 +70,12 @@ function ticks(low, high, count) {
   return found;
 }
 
-// Values set the axis, and bounds near them: wider ones end at its edge.
+// Values set the axis, and bounds near them: wider ones end at its edge. Where all values are 0, those of lossless
+// methods alone, it ends at 0.1.
 function scale(points, key, from, end) {
   const values = points.map(i => place(rows[i], key)), ends = points.flatMap(i => interval(rows[i], key) ?? []);
-  const [least, most] = [Math.min(...values), Math.max(...values)], span = most - least || Math.abs(most) || 1;
+  const least = Math.min(...values), most = values.some(Boolean) ? Math.max(...values) : 0.1;
+  const span = most - least || Math.abs(most);
   const low = Math.max(Math.min(least, ...ends), least - span / 2) - 0.06 * span;
   const high = Math.min(Math.max(most, ...ends), most + span / 2) + 0.06 * span;
   const to = value => from + ((Math.max(low, Math.min(high, value)) - low) / (high - low)) * (end - from);
@@ -190,7 +193,8 @@ if (axes.x && axes.y) {
     el("label", {}, "budget: within", within, "% of plain decoding"));
   whenChosen(markPoints);
   drawPareto();
-  if (content.best) tellBest(content.best.row, `lossless or with ${content.best.budget}`);  // until the reader asks
+  if (content.best)  // until the reader asks: what the terminal says
+    tellBest(content.best.row, `lossless or with ${content.best.budget}`, content.best.line);
   else tellBudget();
   let drawn = at("pareto").clientWidth;
   new ResizeObserver(() => {

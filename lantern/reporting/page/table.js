@@ -2,10 +2,13 @@
 // then as measured. Every row copies the command that measures it again.
 const sorting = { key: null, down: false };
 // A lower bound stands in the column of its figure where there is one, as of an output TV; otherwise in its own.
-const isShown = column => column.shown || (column.bound_of && !byKey[column.bound_of]);
+// One that belongs beside another stands there, as in a terminal.
+const isShown = column =>
+  column.shown || byKey[column.beside]?.shown || (column.bound_of && !byKey[column.bound_of]);
 const tableKeys = () => columns.filter(column => isShown(column) || at("all-columns").checked);
 const ABOUT_SETTING = "What the methods differ in. Below it: whether the setting's law is plain decoding's (lossless) or not " +
-  "(lossy), and whether its drafter was trained.";
+  "(lossy), whether its drafter was trained, and whether a lossy one is within the budget: yes, every limit is kept, bounds " +
+  "included; open, by the values alone or by too few images; no, a limit is not kept.";
 const ABOUT_COMMAND = "Copies the command that measures this setting again, with the overrides it was run with.";
 
 function sortedRows() {

@@ -26,8 +26,11 @@ def write_page(
 ) -> None:  # fmt: skip
     """points: the folders of the rows, for pictures and provenance; profiles: by setting id; best: the one of the rows
     that is chosen by the budget."""
-    chosen = best and budget and {"row": [row is best.row for row in rows].index(True), "budget": budget.describe(rows)}
-    told = chosen and {**chosen, "is_faster": is_proven_faster(rows)}
+    told = None
+    if best and budget:
+        place = [row is best.row for row in rows].index(True)
+        told = {"row": place, "line": best.describe(label_rows(rows)[place]), "budget": budget.describe(rows)}
+        told |= {"is_faster": is_proven_faster(rows)}
     content = encode(page_content(path.parent, title, rows, points, profiles) | {"best": told})
     page = (PAGE_FOLDER / "template.html").read_text(encoding="utf-8")
     script = "\n".join((PAGE_FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)

@@ -9,6 +9,7 @@ from support.pages import read_content
 
 from lantern.evaluation.rows import SUMMARY, setting_id
 from lantern.reporting.page.write import commands, write_page
+from lantern.reporting.ranking import Budget, report_best
 from lantern.runtime.files import replace_text
 from lantern.runtime.provenance import read_provenance
 
@@ -40,6 +41,19 @@ def test_every_row_of_a_page_has_the_profile_of_its_own_setting_and_the_page_its
     content = read_content(tmp_path / "page.html")
     assert [row["profile"]["nodes"] for row in content["rows"]] == [0, 1]
     assert content["note"].endswith("Lantern 9.1.")
+
+
+def test_a_page_tells_its_best_setting_as_the_terminal_does(tmp_path, capsys):
+    """Catches a star beside the table's bounds, which a winner by chance has, too."""
+    shared = {"drafter": "eagle", "acceptance": "exact", "tree": "t", "lossless": True, "speedup_high": 1.4}
+    rows = [shared | {"speedup": 1.2, "speedup_low": low, "k": k} for k, low in enumerate((0.9, 1.02))]
+    budget = Budget({})
+    best = budget.best(rows)
+    report_best(tmp_path, rows, budget, best)
+    write_page(tmp_path / "page.html", "page", rows, [], {}, best, budget)
+    line = read_content(tmp_path / "page.html")["best"]["line"]
+    assert f": {line}\n" in capsys.readouterr().out
+    assert line.startswith("k 1, speed-up 1.20 [")
 
 
 @pytest.mark.parametrize(("overrides", "mode", "folder", "added"), [

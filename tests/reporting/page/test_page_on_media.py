@@ -5,7 +5,7 @@ from support.made_sweep import record_overrides
 from support.pages import visible
 
 from lantern.evaluation.rows import SUMMARY, encode
-from lantern.figures import figures
+from lantern.figures import FIGURES
 from lantern.reporting.page.write import write_page
 
 pytestmark = pytest.mark.full
@@ -24,7 +24,7 @@ def test_a_phone_scrolls_no_page_sideways_and_dark_mode_is_dark(page, sweep, dar
 @pytest.fixture
 def crowded(tmp_path):
     """A page with every column that is shown at first, four kinds of right prompts, a score, and long names."""
-    keys = [figure.key for figure in figures(shown=True)] + ["clip_score"]
+    keys = [one.key for one in FIGURES.values() if one.shown or FIGURES.get(one.beside, one).shown] + ["clip_score"]
     keys += [f"{name}_accuracy" for name in ("texture", "shape", "colour", "all")]
     names = ("none", "eagle", "refined_jacobi", "refined_branches")
     values = {key + end: value for key in keys for end, value in (("", 0.0123), ("_low", 0.0119), ("_high", 0.0127))}
