@@ -116,16 +116,9 @@ class Table:
         return sorted(row["settings"]) == sorted(self.settings(label))
 
     def kept(self, rows: Sequence[Row]) -> dict[str, Row]:
-        """The rows to show, by label: the last one of today's command, whichever table it was measured for; else the
-        table's own last one with the label and its settings, which was measured by another protocol, as on fewer
-        prompts."""
-        found = {}
-        for label, own in self.rows.items():
-            former = [row for row in rows if row["label"] == label and row["settings"][: len(own)] == own]
-            today = [row for row in rows if self.is_of_today(label, row)]
-            if former or today:
-                found[label] = [*former, *today][-1]
-        return found
+        """The rows to show, by label: the last one of today's command, whichever table it was measured for."""
+        found = {label: [row for row in rows if self.is_of_today(label, row)] for label in self.rows}
+        return {label: of_today[-1] for label, of_today in found.items() if of_today}
 
 
 def load_tables(docs: Path) -> dict[str, Table]:
@@ -205,7 +198,7 @@ def measure(table: Table, docs: Path, folder: Path, run: Run, now: Now = hashes_
         settings, kept = table.settings(label), table.kept(rows_of(table, docs)).get(label)
         hashes = now(settings)
         changed = stale(kept, hashes) if kept else []
-        if kept and table.is_of_today(label, kept) and changed in ([], ["code"]):
+        if kept and changed in ([], ["code"]):
             if changed:
                 print(
                     f"{table.name}, {label}: of earlier code; delete it from docs/rows to measure it again", flush=True
@@ -279,7 +272,7 @@ def render_protocols(tables: Mapping[str, Table], docs: Path) -> str:
     def speed(name: str, own: Sequence[str], figure: str) -> str:
         labels = (label for label, given in tables[name].rows.items() if sorted(given) == sorted(own))
         rows = [(label, kept[name][label]) for label in labels if label in kept[name]]
-        return next((format_value(row, figure) for label, row in rows if tables[name].is_of_today(label, row)), "-")
+        return next((format_value(row, figure) for label, row in rows), "-")
 
     methods = [own for own in tables["headline"].rows.values() if own[0].startswith("+method=")]
     cells = (
@@ -321,8 +314,7 @@ def _marks(row: Row, notes: Mapping[str, int]) -> str:
 
 def _cautions(table: Table, kept: Mapping[str, Row]) -> list[str]:
     """What a reader must know before rows are compared."""
-    former = sum(not table.is_of_today(label, row) for label, row in kept.items())
-    found = [f"{former} of {len(kept)} rows are of an earlier protocol and will be measured again."] if former else []
+    found = []
     timed = [row for row in kept.values() if row.get("baseline_latency_s") and not row["compile"]]
     for model in dict.fromkeys(row["model"] for row in timed if "speedup" in table.columns):
         times = sorted(row["baseline_latency_s"] for row in timed if row["model"] == model)

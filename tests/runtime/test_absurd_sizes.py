@@ -115,12 +115,3 @@ def test_images_behind_a_decode_that_ended_in_nan_are_what_they_are_without_it(m
         generate(setup, PROMPTS, SEEDS, 3)
     monkeypatch.undo()
     assert torch.equal(generate(setup, PROMPTS, SEEDS, 3).tokens, plain)
-
-
-def test_logits_that_are_not_finite_stop_rows_in_parallel(monkeypatch):
-    target = tiny_target(dtype=torch.float32)
-    read = target.read_positions
-    monkeypatch.setattr(target, "read_positions", lambda *given: read(*given)._replace(logits=read(*given).logits / 0))
-    setup = DecodingSetup(target, RowParallel(4), SharedNoise(), Exact(), Sampling())
-    with pytest.raises(LanternError, match="the target's logits are NaN or infinite"):
-        generate(setup, PROMPTS[:1], [1])

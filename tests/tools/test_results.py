@@ -181,18 +181,6 @@ def test_tables_share_the_rows_of_one_command(docs):
     assert [*other.kept(rows_of(other, docs))] == ["again", "new"]
 
 
-def test_a_row_of_another_protocol_is_shown_as_such_until_it_is_measured_again(docs):
-    """Catches figures of 12 and of 24 prompts side by side without a word, and a page that is empty meanwhile."""
-    measure(TABLE, docs, docs, Runs(), now)
-    more = replace(TABLE, shared=["speed.num_prompts=24"], columns=["prompts", "speedup"])
-    text = render(more, rows_of(more, docs), "page.md")
-    assert "| plain | 2 | 2.09 [1.94, 2.27] |" in text
-    assert "2 of 2 rows are of an earlier protocol" in text
-    measure(more, docs, docs, runs := Runs(), now)
-    assert len(runs.made) == 2
-    assert "earlier protocol" not in render(more, rows_of(more, docs), "page.md")
-
-
 def test_methods_are_ranked_among_those_of_as_many_prompts(docs):
     """Catches a speed-up over 8 easy prompts above one over 32."""
     (docs / "rows").mkdir()
