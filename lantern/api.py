@@ -2,11 +2,10 @@
 Names are those of the config groups in conf/; objects of your own are taken as they are, classes and partials with the
 codebook, target, sampling or tree that they lack."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from inspect import signature
 from itertools import product
 from operator import index
 from pathlib import Path
@@ -22,7 +21,7 @@ from lantern.cli.composing import built, composed
 from lantern.cli.error_messages import sentence, user_error
 from lantern.cli.settings import check_settings, group_of, key_of
 from lantern.data.prompts import Batch, load_prompts
-from lantern.errors import LanternError, check_batch_size, check_whole, explaining, unknown_setting
+from lantern.errors import LanternError, check_batch_size, check_whole, explaining
 from lantern.evaluation.sides import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, bind_missing, check_skip, pipelines
@@ -150,7 +149,6 @@ class Model:
         """images_per_prompt consecutive images per prompt. None: the model's own sampling; parts: see
         pipeline(). A repeated prompt gets another copy number, and so another image."""
         _check_list("prompts", prompts)
-        _check_names(parts, self.generate, self.pipeline)
         check_batch_size(batch_size)
         check_whole("generate", 1, images_per_prompt=images_per_prompt)
         prompts = [prompt for prompt in prompts for _ in range(images_per_prompt)]
@@ -166,7 +164,6 @@ class Model:
     def stream(self, prompt: str, seed: int = 0, **parts) -> Iterator[Progress]:
         """generate([prompt], seed, **parts) round by round: decoding goes on as values are taken."""
         _check_list("prompts", [prompt])
-        _check_names(parts, self.stream, self.pipeline)
         return stream(self.pipeline(**parts), prompt, image_seed(index(seed), prompt, 0))
 
 
@@ -279,14 +276,6 @@ def _check_list(name: str, given: Sequence[str]) -> None:
     """Raises LanternError for what is no list of texts; of one text each letter would be an element."""
     if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
         raise LanternError(f"{name}={given!r} is no list of texts; give one")
-
-
-def _check_names(given: Mapping[str, object], call: Callable, *others: Callable) -> None:
-    """Raises LanternError for a named argument that neither a call nor those it hands them to take."""
-    known = dict.fromkeys(name for each in (call, *others) for name in signature(each).parameters if name != "parts")
-    for name in given:
-        if name not in known:
-            raise LanternError(unknown_setting(name, f"{call.__name__}()", [*known]))
 
 
 def _has(config: DictConfig, key: str) -> bool:

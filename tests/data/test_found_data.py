@@ -8,12 +8,11 @@ import subprocess
 import sys
 import tarfile
 from math import nan
-from pathlib import Path
 
 import pytest
 from PIL import Image
 from support.paths import ROOT
-from support.shards import folder_of, opened, opened_folder, picture, sample, values_of, write_shard
+from support.shards import opened, opened_folder, picture, sample, values_of, write_shard
 
 from lantern.data.image_io import caption_of
 from lantern.data.imagefolder import image_folder
@@ -230,14 +229,6 @@ def test_a_source_that_is_not_there_is_one_sentence(source, place, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LanternError, match=r"give a|name a folder"):
         source(place, 16, "cache")
-
-
-def test_a_folder_may_be_named_by_a_number(tmp_path, monkeypatch):
-    """data.folder=2024 reaches the data set as a number."""
-    monkeypatch.chdir(tmp_path)
-    Path("2024").mkdir()
-    folder_of(Path("2024"), ["a.png"])
-    assert len(image_folder(2024, 16, "cache", validation_share=0.0).split("train")) == 1
 
 
 def test_names_in_foreign_files_do_not_reach_a_terminal_as_they_are(tmp_path, caplog):

@@ -8,12 +8,10 @@ import pytest
 import torch
 from support.pickled_code import Code
 from support.tiny_weights import write_tiny_weights
-from torch import nn
 
 from lantern.drafters.loading import eagle_layer
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import (
-    load_strictly,
     load_weights,
     local_hashes,
     read_weights,
@@ -175,11 +173,3 @@ def test_weights_that_a_cast_makes_infinite_are_refused(weights, tmp_path):
     )
     with pytest.raises(CheckpointError, match=r"infinite values in fc\.weight"):
         load("drafter", tmp_path, weights)
-
-
-def test_large_finite_weights_are_no_error():
-    """Catches a sum that overflows taken for an infinite value."""
-    layer = nn.Linear(3, 2)
-    load_strictly(layer, {"weight": torch.full((2, 3), 3e38), "bias": torch.full((2,), 6e4).half()}, "x", "")
-    assert layer.weight.max() == torch.tensor(3e38)
-    assert layer.bias.dtype == torch.float32

@@ -3,17 +3,15 @@
 import json
 import subprocess
 import sys
-from random import Random
 
 import pytest
 from support.paths import ROOT
 
-from lantern.data.cached_table import checksum
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import append_rows
 from tools.faults.__main__ import ROWS, is_good
-from tools.faults.kinds import KINDS, Scene, flip_bytes, set_times_ahead, tear_record
-from tools.faults.work import finished_work, made_twice, results
+from tools.faults.kinds import KINDS
+from tools.faults.work import finished_work, made_twice
 
 SAVED = "kill -9 behind a checkpoint"
 
@@ -48,24 +46,6 @@ def test_an_image_made_again_is_seen_and_a_copied_line_is_not(tmp_path):
     assert made_twice(before, finished_work(tmp_path, 1, 4)) == []
     append_rows(tmp_path / "run" / RECORDS, [record("k", 1, draft_ms=1.6)])
     assert made_twice(before, finished_work(tmp_path, 1, 4)) == ["images k p1 0 0"]
-
-
-def test_damage_changes_what_it_is_meant_to(tmp_path):
-    """Catches a fault that does nothing, after which everything recovers."""
-    scene = Scene(None, tmp_path, None, Random(0))
-    append_rows(tmp_path / RECORDS, [record("k", number) for number in range(2)])
-    before = results(tmp_path)
-    tear_record(scene)
-    assert len(results(tmp_path)["images"]) < len(before["images"])
-    table_file = tmp_path / "tokens-train-a" / "0" / "rows.arrow"
-    table_file.parent.mkdir(parents=True)
-    table_file.write_bytes(bytes(1000))
-    (table_file.parent / "shard.json").write_text(json.dumps({"files": {table_file.name: checksum(table_file)}}))
-    flip_bytes(scene)
-    assert 0 < sum(map(bool, table_file.read_bytes())) <= 8
-    was = table_file.stat().st_mtime
-    set_times_ahead(scene)
-    assert table_file.stat().st_mtime > was + 3e7
 
 
 def test_a_hang_is_no_recovery_and_a_fault_to_be_survived_ends_nothing():
