@@ -48,7 +48,7 @@ FIGURES: dict[str, Figure] = {figure.key: figure for figure in (
     _speed("drafter_forwards", "drafter forwards", "Forward passes of the drafter per image.", "low", printed=14),
     _speed("latency_s", "s per image",
            "Seconds from prompt to one image's tokens, text encoder included, one image at a time.",
-           "low", shown=True, printed=7, kept=True, merged="mean"),
+           "low", printed=7, kept=True, merged="mean"),
     _speed("baseline_latency_s", "AR s per image",
            "Seconds per image of the plain decoding beside which this setting was timed.",
            printed=7, beside="latency_s", kept=True, merged="mean"),
