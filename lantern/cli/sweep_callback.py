@@ -23,7 +23,7 @@ from lantern.cli.composing import error_of, expand_home
 from lantern.cli.error_messages import at_end, sentence, user_error
 from lantern.evaluation.progress import EvaluationBar, open_bar
 from lantern.runtime.files import read_object
-from lantern.runtime.progress_line import ProgressLine, Shown, duration
+from lantern.runtime.progress_line import ProgressLine, Shown
 
 log = logging.getLogger(__name__)
 Ahead = Callable[[str, float | None], float | None]  # a stage's title and time left -> that of its training, if known
@@ -146,7 +146,7 @@ class Points(Callback):
         """What the line of a stage shows -> the same of all. Points not begun take the mean of those that have ended,
         or what this one takes."""
         if not self.ahead and not self._total:
-            return title, share, words, left_s
+            return title, share, words, left_s, "left"
         name = f"{self._name} {self._number} of {self._total}" if self._total else "training"
         words = words if title == "training" else f"{title}, {words}"
         all_s = self.ahead(title, left_s) if self.ahead else None
@@ -154,10 +154,8 @@ class Points(Callback):
             point_s = (passed := self._clock() - self._since) + all_s
             self._share = max(self._share, passed / max(1.0, point_s))
             all_s += max(0, self._total - self._number) * (fmean(self._took) if self._took else point_s)
-        elif left_s:
-            words += f", {duration(left_s)} left of it"
         share = (self._number - 1 + self._share) / self._total if self._total else self._share
-        return name, min(1.0, share), words, all_s
+        return name, min(1.0, share), words, *((left_s, "left of it") if all_s is None else (all_s, "left"))
 
 
 def ranking(sweep: Path) -> list[str]:

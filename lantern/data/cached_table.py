@@ -113,17 +113,17 @@ def cached_rows(
 
 def _fill(shards: dict[Path, Sequence], make_rows: MakeRows, features: Features, limit: TimeShare | None) -> None:
     """Computes every shard that no other process has locked, then waits for the locked ones."""
-    total, made, started = sum(map(len, shards.values())), 0, monotonic()
+    total, made, spent_s, started = sum(map(len, shards.values())), 0, 0.0, monotonic()
 
     def counted(items: Sequence) -> Iterator[dict[str, Any]]:
-        nonlocal made
+        nonlocal made, spent_s
         for row in make_rows(items):
             yield row
-            made += 1
-            left_s = (monotonic() - started) / made * max(0, total - made)
+            left_s = spent_s / made * max(0, total - made) if made else inf  # the first of a batch has waited for all
+            made, spent_s = made + 1, monotonic() - started
             within = limit.left_s if limit else inf
-            words = f"{made:,} of {total:,}" + (", as many as fit" if within < left_s else "")
-            line.show(min(1.0, made / total), words, min(left_s, within))
+            words = f"{made:,} of {total:,}" + (", as many as fit" if within < left_s < inf else "")
+            line.show(min(1.0, made / total), words, left if (left := min(left_s, within)) < inf else None)
 
     with closing(ProgressLine(f"making {next(iter(shards)).parent.name.rpartition('-')[0]}")) as line:
         line.show(0.0, f"0 of {total:,}", None)

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 REDRAW_S, LINE_S = 0.2, 7.0  # with beats and a late thread, two lines are at most ten seconds apart
 BEAT_S = 1.0  # between redraws while nothing new is shown
-Shown = tuple[str, float, str, float | None]  # a title, the share that is done, words, and seconds left
+Shown = tuple[str, float, str, float | None, str]  # a title, the share done, words, and seconds "left" of something
 FORMAT = "{percentage:3.0f} % |{bar:20}| {desc}"
 
 
@@ -43,7 +43,7 @@ class ProgressLine:
             if self._last is None:
                 self._begin()
             shown = self.title, share, words, left_s
-            self._last = ProgressLine.whole(*shown) if ProgressLine.whole else shown, self.clock()
+            self._last = ProgressLine.whole(*shown) if ProgressLine.whole else (*shown, "left"), self.clock()
             if self.is_due:
                 self._draw()
 
@@ -74,12 +74,12 @@ class ProgressLine:
                     self._draw()
 
     def _draw(self) -> None:
-        (title, share, words, left_s), since = self._last or ((self.title, 0.0, "", None), self.clock())
+        (title, share, words, left_s, left), since = self._last or ((self.title, 0.0, "", None, ""), self.clock())
         now = self.clock()
         self._due_at[self.stream] = now + (REDRAW_S if self._is_terminal else LINE_S)
         passed = now - since
         if left_s is not None and left_s - passed > 0.5:  # else it would stand at 0:00
-            words += f", {duration(left_s - passed)} left"
+            words += f", {duration(left_s - passed)} {left}"
         elif passed >= BEAT_S:
             words += f", {duration(passed)}"
         if not self._is_terminal:

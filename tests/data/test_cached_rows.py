@@ -4,8 +4,10 @@ import pytest
 from datasets import Features, Value
 from filelock import FileLock
 
+from lantern.data import cached_table
 from lantern.data.cached_table import Budget, EnoughError, cached_rows
 from lantern.errors import LanternError
+from lantern.runtime.progress_line import ProgressLine
 
 FEATURES = Features({"number": Value("int64")})
 
@@ -67,6 +69,20 @@ def test_an_interrupted_run_may_continue_in_batches_of_another_size(tmp_path):
 
     assert made(tmp_path / "t", make=counted, batch_size=4) == EXPECTED
     assert sizes == [3, 1]
+
+
+def test_the_time_left_counts_whole_batches(tmp_path, monkeypatch):
+    """Catches hours at the first row, which has waited for all of its batch, and too many minutes at that of each."""
+    now, told = [0.0], []
+
+    def slow(items):
+        now[0] += 30
+        return doubled(items)
+
+    monkeypatch.setattr(cached_table, "monotonic", lambda: now[0])
+    monkeypatch.setattr(ProgressLine, "show", lambda line, share, words, left_s: told.append(left_s))
+    made(tmp_path / "t", 9, slow)
+    assert told[1::3] == [None, 60, 30]
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: bytes([b[0] ^ 1]) + b[1:], lambda b: b""])

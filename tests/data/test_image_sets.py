@@ -57,8 +57,7 @@ def test_a_set_is_its_pixels_in_order_by_any_slice(kind, pixels, tmp_path, monke
     images = open_images(save(kind, tmp_path, pixels))
     expected = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
     assert len(images) == COUNT
-    for which in (slice(0, 5), slice(5, 20), slice(2, 4), slice(0, 12)):
-        assert torch.equal(images[which], expected[which])
+    assert all(torch.equal(images[part], expected[part]) for part in map(slice, (0, 5, 2, 0), (5, 20, 4, 12)))
     assert np.array_equal(np.stack(list(arrays_of(images))), pixels)
 
 

@@ -198,10 +198,9 @@ def test_a_multirun_ends_with_its_points_best_first(points, tmp_path, capsys):
         (hydra.parent / "exported.json").write_text(json.dumps({"figures": figures}))
     points.on_multirun_start(composed_with_hydra("train", f"hydra.sweep.dir={tmp_path}"))
     points.on_multirun_end()
-    title, *lines = capsys.readouterr().out.splitlines()
-    assert title == "3 points, best val/loss first:"
-    wanted = ((1.5, 1), (2, 0), ("", 2))
-    assert lines == [f"{figure:>8}  task.lr={n}  seed={n}  {tmp_path / str(n)}" for figure, n in wanted]
+    places = ((1.5, 1), (2, 0), ("", 2))
+    lines = [f"{figure:>8}  task.lr={n}  seed={n}  {tmp_path / str(n)}" for figure, n in places]
+    assert capsys.readouterr().out.splitlines() == ["3 points, best val/loss first:", *lines]
 
 
 @pytest.fixture
