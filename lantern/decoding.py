@@ -227,8 +227,7 @@ class _Batch:
         return len(self.done) > before
 
     def shrink(self) -> None:
-        """Drops the free rows once no prompt is waiting. Only the last active rows move, into the free slots: so few
-        cache rows are copied."""
+        """Drops the free rows once no prompt waits. Only the last active rows move, into the free slots."""
         alive = [row for row in range(self.distinct) if self.images[row] >= 0]
         last, self.distinct = list(alive), len(alive)
         left = [row if self.images[row] >= 0 else last.pop() for row in range(len(alive))]

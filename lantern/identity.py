@@ -188,8 +188,7 @@ def image_key(*parts: object) -> str:
 
 
 def config_fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECODING) -> str:
-    """Of the configuration that a pipeline is built from, settings without a row key and code of the user's own
-    included."""
+    """Of a pipeline's configuration, with settings that have no row key and code of the user's own."""
     read = {name: config.get(name) for name in parts}
     files = named_files({name: read.get(name) for name in READING})
     return digest([without_device_index(read), user_code(read), *([files] if files else [])])
@@ -229,8 +228,7 @@ def target_hashes(target: Target) -> tuple[str, str | None]:
 
 
 def decoding_hashes(target: Target) -> dict[str, str | None]:
-    """By name, the hashes of all that a target decodes with: target_hashes, and its codebook, whose tokenizer may be of
-    another file."""
+    """The hashes of all that a target decodes with: target_hashes, and its codebook, maybe of another file."""
     weights, encoder = target_hashes(target)
     return {"target": weights, "text encoder": encoder, "codebook": tensor_hash(target.codebook)}
 

@@ -64,8 +64,7 @@ class Pipeline(DecodingSetup):
 
     @cached_property
     def of_parts(self) -> Guarantee:
-        """Combinations of Lantern's own parts are lossless if its tests cover them, other combinations if certificates
-        say so."""
+        """Lantern's own parts are lossless together if its tests cover them, others if certificates say so."""
         rule, verification, drafter = self.rule, self.verification, self.drafter
         if not rule.lossless:
             settings = ", ".join(f"acceptance.{name}={value}" for name, value in rule.parameters.items())

@@ -22,8 +22,7 @@ class Cascade:
     _lent: Lent | None = None
 
     def __init__(self, agreement: float) -> None:
-        """agreement: smallest cosine between the features of interchangeable nodes, guidance rows concatenated; above 1
-        the rule is exact."""
+        """agreement: smallest cosine between interchangeable nodes' features, guidance rows joined; exact above 1."""
         if not agreement > -1:
             raise LanternError(f"acceptance.agreement={agreement} is a cosine that all states have; give above -1")
         self.agreement, self.lossless = agreement, agreement > 1 + 1e-5  # a cosine in float32 may exceed 1

@@ -32,8 +32,7 @@ def nearest(codebook: Tensor, k: int, chunk: int = 1024) -> Tensor:  # [V, C] ->
 
 
 def _smallest(distance: Tensor, k: int) -> Tensor:  # [M, V] -> [M, k]
-    """Indices of the k smallest, ties to the lower index: sorts k + SPARE candidates, and whole rows only where ties
-    extend beyond those."""
+    """Indices of the k smallest, ties to the lower; sorts k + SPARE candidates, whole rows where ties go beyond."""
     few = distance.topk(min(k + SPARE, distance.shape[1]), dim=1, largest=False)
     by_index = few.indices.sort(dim=1)
     order = few.values.gather(1, by_index.indices).sort(dim=1, stable=True).indices[:, :k]

@@ -156,8 +156,7 @@ class KVCache:
 
 
 class PrefillView:
-    """The cache as a prefill sees it: new entries go to the first slots of the admitted images and attend to each
-    other only."""
+    """The cache as a prefill sees it: new entries go to an image's first slots and attend to each other only."""
 
     def __init__(self, cache: KVCache, images: Tensor, length: int) -> None:
         cache.admit(images, length)
@@ -244,8 +243,7 @@ class CachePass(NamedTuple):
     def __call__(
         self, passes: PassRunner, cache: KVCache, slots: range, run: Run, *inputs: Tensor, settings: tuple = ()
     ) -> Outputs:
-        """run(view, *inputs) with a TreeView that writes these slots behind the committed ones; settings: see
-        PassGraphs."""
+        """run(view, *inputs) with a TreeView that writes behind the committed slots; settings: see PassGraphs."""
         if not passes.has_graphs:
             cache.reserve(len(slots), slots.start)
             return run(cache, *inputs)

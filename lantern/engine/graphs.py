@@ -66,8 +66,7 @@ class EagerPasses:
 
 
 class PassGraphs:
-    """Implements lantern.types.PassRunner: CUDA graphs of a target's passes, of its drafter's and of verification, one
-    for each shape."""
+    """A lantern.types.PassRunner: CUDA graphs of a target's and drafter's passes and verification, one a shape."""
 
     has_graphs = True
 

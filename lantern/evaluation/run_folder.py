@@ -29,8 +29,7 @@ class EvaluationFolder:
 
     @cached_property
     def known(self) -> list[Path]:
-        """The records whose images are not made again: this folder's, those of its points or shards, and of the AR
-        images they share."""
+        """Those whose images are not made again: of this folder, its points or shards, and their AR images."""
         home = self.sweep or self.path
         return [path for pattern in ("", "*/", "*/*/") for path in sorted(home.glob(f"{pattern}{RECORDS}"))]
 

@@ -105,8 +105,7 @@ class Side:
         return torch.stack([unpack(codes) if own is None else own for own, codes in known])
 
     def time(self, prompt: str, copy: int, seed: int, before: int = 0) -> Made:
-        """Decodes one image alone and records its times and what other processes did, after `before` earlier
-        timings."""
+        """Decodes one image alone, after `before` timings; records its times and what other processes did."""
         others = CpuContention()
         started = perf_counter()
         generation = self.pipeline.generate([prompt], [seed], 1)

@@ -47,8 +47,7 @@ class Scripts:
         return [prod(probability for _, probability in taken.values()) for taken in self._taken]
 
     def choose(self, law: Tensor, asked: Tensor, places: Sequence[Hashable] | None = None) -> Tensor:
-        """law [B, M], asked [B], places [B], by default the number of the row's draw -> branch [B], 0 for a row that is
-        not asked."""
+        """law [B, M], asked [B], places [B], else the number of the draw -> branch [B], 0 for a row not asked."""
         found = torch.zeros(len(self), dtype=torch.long)
         laws = law.tolist()
         for row in asked.nonzero()[:, 0].tolist():

@@ -86,8 +86,7 @@ class TableTarget:
 
 
 class LongTarget(TableTarget):
-    """A law depends on the token before it alone, so that images may be long and codes many. Every code has a near one
-    in the codebook."""
+    """Laws depend on the token before alone: images may be long, codes many. Every code has a near one."""
 
     def __init__(
         self, vocab_size: int, num_tokens: int, cfg_scale: float, seed: int = 0, apart: float = 0.3

@@ -199,8 +199,7 @@ class Manifolds:
 
 
 def _nearest(points: Tensor, others: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The squared distances [N, K] of each point [N, F] to its nearest K = count others [M, F], or to all M, and their
-    indices."""
+    """Of each point [N, F], the squared distances [N, K] to its nearest K = count others [M, F], and their indices."""
     found: list[tuple[Tensor, Tensor]] = []
     for rows, columns in _blocks(points, others):
         apart = _squared_distances(points[rows], others[columns])

@@ -46,8 +46,7 @@ class StoredReferences:
     which give a Fréchet distance alone. An .npz of ADM holds both: statistics of more images than it has."""
 
     def __init__(self, source: str | Path, size: int | None = None) -> None:
-        """source, size: as open_images takes them, or an .npz of `mu` and `sigma`, as pytorch-fid, clean-fid and ADM
-        write them."""
+        """source, size: as open_images takes them, or an .npz of `mu` and `sigma`, as pytorch-fid and ADM write."""
         statistics = read_statistics(source)
         self.gaussian = None if statistics is None else Gaussian(*map(torch.from_numpy, statistics))
         self.images = open_images(source, size) if statistics is None or holds_images(source) else None

@@ -26,8 +26,7 @@ class Comparison(NamedTuple):
 
 
 class TokenDistance(VisitedPositions):
-    """At visited positions where a draft with a law is judged. Redraws are tokens of the method and of the target,
-    under fresh noise."""
+    """Where a draft with a law is judged. Redraws are tokens of the method and of the target, under fresh noise."""
 
     least_redraws = 2  # whose distances are taken two by two
 

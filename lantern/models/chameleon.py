@@ -63,8 +63,7 @@ def load_vqgan(
     checkpoint: str, file: str, device: str = "auto", setting: str = "model.tokenizer.checkpoint",
     weights: str | None = None, **sizes: object,
 ) -> ChameleonVQGAN:  # fmt: skip
-    """The image tokenizer of Meta's vqgan.ckpt, in evaluation mode. weights: as part of read_weights; sizes:
-    ChameleonVQGAN's."""
+    """The tokenizer of Meta's vqgan.ckpt, to evaluate. weights: as part of read_weights; sizes: ChameleonVQGAN's."""
     build, read = partial(ChameleonVQGAN, **sizes), partial(read_vqgan, part=weights)
     return load_released(build, checkpoint, file, setting, f"give {setting}=<Meta's vqgan.ckpt>", device, read)
 

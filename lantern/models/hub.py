@@ -32,8 +32,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def find_file(source: str | Path, name: str, setting: str) -> Path:
-    """The file `name` of a model. source: the file itself, its folder, or a Hub id; setting: the config key of
-    source."""
+    """The file `name` of a model. source: the file, its folder, or a Hub id; setting: the config key of source."""
     path = Path(source).expanduser()
     if path.is_file():
         return path
@@ -78,8 +77,7 @@ def _of_the_hub(
 def _cached_or_fetched(
     source: str | Path, fetch: Callable[..., str], suffices: Callable[[Path], bool], *name: str
 ) -> Path:
-    """The cached files, without network access, if complete; else fetched from the Hub. source: with or without
-    @revision."""
+    """The cached files, without network access, if complete; else fetched. source: with or without @revision."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # hides a warning per retry
     repository, _, revision = str(source).partition("@")
     fetch = partial(fetch, repository, *name, revision=revision or None)

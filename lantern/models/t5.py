@@ -51,8 +51,7 @@ def load_t5(
     checkpoint: str, length: int = 120, dim: int = 2048, setting: str = "model.text_encoder.checkpoint",
     dtype: str = "auto", device: str = "auto",
 ) -> T5Features | WordFeatures:  # fmt: skip
-    """A T5 v1.1 or flan-T5 encoder. checkpoint=random: no encoder; scene captions become random word features of width
-    `dim`."""
+    """A T5 v1.1 or flan-T5 encoder; with checkpoint=random none, and random features of width `dim` for words."""
     if checkpoint == RANDOM:
         return WordFeatures(SCENE_WORDS, dim, length)
     ignored = ("decoder.", "lm_head.")

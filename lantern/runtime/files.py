@@ -1,5 +1,4 @@
-"""Atomic replacement of files: readers see the old or the new content, never a part; and folders that one process at a
-time writes to."""
+"""Files replaced at once: readers see the old or new content, never a part; folders of one writer at a time."""
 
 import fcntl
 import json

@@ -25,8 +25,7 @@ class Scene(NamedTuple):
 
 
 def is_held_out(scene: Scene) -> bool:
-    """Whether this triple is held out of training: one in ten, every pair of attributes at most once. Bare textures
-    never are."""
+    """Whether this triple is held out: one in ten, each pair of attributes at most once, never a bare texture."""
     if scene.shape == NONE:
         return False
     texture, shape, colour = TEXTURES.index(scene.texture), SHAPES.index(scene.shape), COLOURS.index(scene.colour)
@@ -41,8 +40,7 @@ _BY_CAPTION = {scene.caption: scene for scene in (*BARE_SCENES, *_OBJECTS)}
 
 
 def parse_caption(caption: str) -> Scene:
-    """The scene that a caption describes, the punctuation around its words aside; LanternError for an unknown word or
-    another sentence."""
+    """The scene that a caption describes, punctuation aside; LanternError for an unknown word or another sentence."""
     words = [word for given in caption.lower().split() if (word := given.strip(punctuation))]
     for word in words:
         if word not in VOCABULARY:

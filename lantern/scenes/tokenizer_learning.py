@@ -105,8 +105,7 @@ class ClusteredCodebook(nn.Module):
     then moving averages of the vectors assigned to each code (van den Oord et al. 2017, arXiv:1711.00937, A.1)."""
 
     def __init__(self, size: int, dim: int, decay: float = 0.99, revive_below: float = 0.1, pool: int = 32768) -> None:
-        """A code with less than `revive_below` of the mean usage is reset; k-means starts from `pool` encoder
-        outputs."""
+        """A code with less than `revive_below` of the mean usage is reset. pool: encoder outputs for k-means."""
         super().__init__()
         self.decay, self.revive_below = decay, revive_below
         self.register_buffer("usage", torch.ones(size))

@@ -15,8 +15,7 @@ class BeamTree:
     kind: str
 
     def __init__(self, total: int, depth: int, width: int, name: str, beam: int | None = None) -> None:
-        """total: draft nodes kept; depth: levels, at most; width: children per node; beam: nodes expanded per level, by
-        default `width`."""
+        """total: draft nodes kept; depth: most levels; width: children per node; beam: nodes expanded, else `width`."""
         sizes = {"total": total, "depth": depth, "width": width} | ({} if beam is None else {"beam": beam})
         told = "tree." + ", ".join(f"{size}={value}" for size, value in sizes.items())
         check_whole("tree", 1, **sizes)

@@ -66,8 +66,7 @@ class Ratio:
 
 
 def judge_reached_nodes(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-    """Walks all batch rows together; each iteration judges one child of every active row, and synchronises with the
-    device."""
+    """Walks all rows together: each iteration judges a child of every active row, and synchronises with the device."""
     walk = _Walk(tree, probs)
     while bool((judged := walk.candidate >= 0).any()):
         child = walk.candidate.clamp(min=0)

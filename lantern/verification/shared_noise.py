@@ -13,8 +13,7 @@ from lantern.types import Abilities, AcceptanceRule, DraftTree, Verdict
 
 
 class GumbelScores:
-    """Scores children by log q + G: they are the codes that the target would pick under the same noise if q were its
-    law."""
+    """Scores children by log q + G: the codes that the target would pick under the same noise if q were its law."""
 
     def __init__(self, noise: Noise | StoredPicks) -> None:
         self._noise = noise
@@ -95,7 +94,6 @@ class SharedNoise:
 
 
 def deepest(tree: DraftTree, rejected: Tensor) -> Tensor:
-    """rejected [B, N - 1], of all nodes but the root -> the deepest node [B, 1] with no rejected node on its path, the
-    first among equals."""
+    """rejected [B, N - 1], but for the root -> the first of the deepest nodes [B, 1] with none rejected on its path."""
     is_cut = (tree.ancestors[..., 1:] & rejected[:, None]).any(-1)  # [B, N]
     return tree.depths.masked_fill(is_cut, -1).argmax(1, keepdim=True)

@@ -64,8 +64,7 @@ def load_emu3(
     quality: str = " masterpiece, film grained, best quality.", negative: str = NEGATIVE, cfg_scale: float = 3.0,
     dtype: str = "auto", device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
-    """quality: appended to every prompt. The unconditional prompt is the negative one, which must fit into prefix_len
-    tokens."""
+    """quality: appended to every prompt. The negative prompt is the unconditional one; it must fit into prefix_len."""
     model, text, made_of = load_pretrained(Emu3ForConditionalGeneration, checkpoint, dtype, device)
     codes = model.config.vq_config
     grid = grid_of(image_size, 2 ** (len(codes.channel_multiplier) - 1))
@@ -135,8 +134,7 @@ def cosmos_images(path: str, grid: tuple[int, int], codebook: Tensor) -> Decoded
 
 
 def fsq_codebook(levels: Sequence[int]) -> Tensor:
-    """[V, C] the codes of finite scalar quantisation (2309.15505), (i - L // 2) / (L // 2) for i of L levels, the first
-    dimension fastest."""
+    """[V, C] finite scalar quantisation (2309.15505): (i - L // 2) / (L // 2) of L levels, first dimension fastest."""
     places = torch.cartesian_prod(*(torch.arange(count) for count in reversed(levels))).flip(1).float()
     half = torch.tensor(levels) // 2
     return (places - half) / half

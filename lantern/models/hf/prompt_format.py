@@ -31,8 +31,7 @@ class PromptIds:
         self, tokenizer: PreTrainedTokenizerBase | None, length: int, before: Sequence[int], after: Sequence[int],
         unconditional: Callable[[list[int]], list[int]], template: str = "{}",
     ) -> None:  # fmt: skip
-        """unconditional: of the conditional ids; tokenizer: None only on the meta device. LanternError for a negative
-        prompt that is too long."""
+        """unconditional: of the conditional ids; tokenizer: None only on the meta device."""
         self.tokenizer, self.length, self.template = tokenizer, length, template
         self.before, self.after, self.unconditional = list(before), list(after), unconditional
         self._warn = FirstWarning(log)

@@ -38,8 +38,7 @@ def load_tokenizer(
     codebook_size: int = 16384, code_dim: int = 8, num_res_blocks: int = 2, device: str = "auto",
     setting: str = "model.tokenizer.checkpoint", weights: str | None = None,
 ) -> VQTokenizer:  # fmt: skip
-    """A released VQ tokenizer, in evaluation mode; five multipliers are VQ-16, four VQ-8. weights: as part of
-    read_weights."""
+    """A released VQ tokenizer, to evaluate; five multipliers: VQ-16, four: VQ-8. weights: as part of read_weights."""
     levels = list(multipliers)
     build = partial(VQTokenizer, channels, levels, levels, codebook_size, code_dim, z_channels, num_res_blocks)
     remedy = f"give {setting}=<the tokenizer of this target>"

@@ -121,8 +121,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Latents to images, lowest resolution first, with one residual block per level more than the encoder. attends: as
-    the encoder's."""
+    """Latents to images, lowest resolution first, with a block per level more than the encoder; attends: as there."""
 
     def __init__(
         self, channels: int, multipliers: Sequence[int], num_res_blocks: int, z_channels: int, groups: int,
