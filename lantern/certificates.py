@@ -29,7 +29,7 @@ OF_A_TREE = (
 USE_SETTINGS = {  # by role, settings that may differ between a check and its use
     "tree": OF_A_TREE, "drafter": OF_A_TREE, "target": ("cfg_scale", "guidance", "compiles", "name"),
 }  # fmt: skip
-LIBRARIES = VERSIONED | {"numpy", "lantern"}
+LIBRARIES = VERSIONED | {"numpy", "lantern", "accelerate"}  # whose hooks move a layer between devices
 PLAIN_VALUES = bool | int | float | complex | str | bytes | Path | slice | range | np.generic | torch.dtype
 Record = dict[str, Any]
 
