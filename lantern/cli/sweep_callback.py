@@ -161,9 +161,8 @@ class Points(Callback):
 def ranking(sweep: Path) -> list[str]:
     """A title and a line for each training of a multirun's folder that has exported weights: the figure that they were
     chosen by, best first, its settings that differ from the others', and its run folder. Empty where there are none."""
-    from lantern.drafters.export import EXPORTED  # imports torch
-
-    ended = {path.parent: read_object(path).get("figures", {}) for path in sorted(sweep.rglob(EXPORTED))}
+    exported = sorted(sweep.rglob("exported.json"))  # drafters.export.EXPORTED, whose import loads torch in silence
+    ended = {path.parent: read_object(path).get("figures", {}) for path in exported}
     if not ended:
         return []
     best = OmegaConf.select(OmegaConf.load(next(iter(ended)) / "config.yaml"), "callbacks.best") or {}
