@@ -154,7 +154,7 @@ def sentence(error: CompactHydraException) -> str:
     if isinstance(error, MissingConfigException):
         group, _, option = str(error.missing_cfg_file).rpartition("/")
         if extra := EXTRAS.get(f"{group}/{option}"):
-            return f"{group}/{option} is not installed; install it by pip install 'lantern-ar[{extra}]'"
+            return f"{group}/{option} is not installed; install it by pip install '.[{extra}]' in Lantern's folder"
         known = error.options or sorted(file.stem for file in (CONFIG_FOLDER / group).glob("*.yaml"))  # of a list
         if group and known:
             where = str(error).partition("Could not")[0]  # "In 'evaluate': "
@@ -203,7 +203,7 @@ def _unfit(error: BaseException) -> LanternError | None:
 def _not_imported(name: str, cause: BaseException | None) -> LanternError:
     """The error for a `_target_`, or a `path` of get_method, that Hydra could not load. cause: of its own error."""
     if isinstance(cause, ModuleNotFoundError) and str(cause.name).startswith("torch_fidelity"):
-        return LanternError(f"{name} needs torch-fidelity; install it by pip install 'lantern-ar[metrics]'")
+        return LanternError(f"{name} needs torch-fidelity; install it by pip install '.[metrics]' in Lantern's folder")
     reason = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
     return LanternError(f"{name} cannot be imported ({reason}); correct it, or put its folder on PYTHONPATH")
 

@@ -54,6 +54,8 @@ def read_weights(path: str | Path, part: str | None = None) -> dict[str, Tensor]
 
 def read_file(path: Path) -> object:
     """The content of a .safetensors file, or what torch.save wrote."""
+    if not path.is_file():
+        raise CheckpointError(f"{path} is no file; give one that is there")
     remedy = "copy it again, or of a torch file that you trust save the state dict alone"
     with explaining(f"{path} holds no readable weights; code in it is never executed", remedy):
         if path.suffix == ".safetensors":

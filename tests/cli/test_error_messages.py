@@ -64,7 +64,7 @@ def test_a_metric_whose_extra_is_not_installed_names_it(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch_fidelity", None)
     monkeypatch.delattr(lantern.metrics, "inception", raising=False)  # imported by another test
-    with pytest.raises(CompactHydraException, match=re.escape("pip install 'lantern-ar[metrics]'")):
+    with pytest.raises(CompactHydraException, match=re.escape("pip install '.[metrics]'")):
         in_one_sentence(instantiate)(OmegaConf.create({"_target_": "lantern.metrics.inception.load_inception"}))
 
 
@@ -96,7 +96,7 @@ def test_a_command_ends_with_its_sentence(tmp_path):
     ("evaluate.py", "+method=jacoby", "'evaluate': method=jacoby is no option; did you mean jacobi? Else give one of "),
     ("train.py", "drafter=eagel", "drafter=eagel is no option; did you mean eagle? Else give one of eagle, "),
     ("export.py", "to=x model=lamagen", "model=lamagen is no option; did you mean llamagen? Else give one of anole, "),
-    ("evaluate.py", "hydra/sweeper=optuna", "install it by pip install 'lantern-ar[optuna]'"),
+    ("evaluate.py", "hydra/sweeper=optuna", "install it by pip install '.[optuna]'"),
     ("train.py", "+batch_size=16", "+batch_size=16"), ("train.py", "drafter.checkpoint=head", "drafter.checkpoint"),
     ("export.py", "to=none drafter=jacobi", "drafter=jacobi"), ("export.py", "to=", "to="),
 ])  # fmt: skip

@@ -85,7 +85,6 @@ def archived_code(folder):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda folder: folder / "none.safetensors",
         lambda folder: corrupt(folder, "b.safetensors", b"no tensors here"),
         lambda folder: corrupt(folder, "b.pt", b"no tensors here"),
         lambda folder: corrupt(folder, "c.pt", pickle.dumps({"model": Code()})),
@@ -98,6 +97,9 @@ def test_a_bad_file_is_one_sentence_that_names_it(tmp_path, capfd, make):
     with pytest.raises(CheckpointError, match="holds no readable weights; code in it is never executed") as error:
         read_weights(path)
     assert str(path) in str(error.value)
+    path.unlink()
+    with pytest.raises(CheckpointError, match=f"{path} is no file"):
+        read_weights(path)
     assert "\n" not in str(error.value)
     assert "executed" not in capfd.readouterr().out
 

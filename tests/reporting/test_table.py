@@ -97,6 +97,7 @@ def test_a_narrow_terminal_shows_the_price_before_tokens_and_both_before_words_a
     }  # fmt: skip
     assert "in report.html: law, budget, drafter, tokens per step" in tables[80]
     assert ["open, by the values" in table for table in tables.values()] == [False, False, True]
+    assert [("all settings are lossless" in format_table(some)) for some in (rows, rows[:1] * 2)] == [False, True]
 
 
 def test_a_panel_has_its_reference_a_front_of_rows_that_compare_and_axes_that_values_set(monkeypatch):

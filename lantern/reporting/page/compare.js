@@ -75,7 +75,9 @@ function pairView() {
 function drawPair() {
   if (!sharesNoise()) pair.mode = MODES[0];
   drawPairOptions();
-  at("pair-note").textContent = sharesNoise() ? "Both settings share their noise: every difference comes from the method." :
+  const exact = [pair.left, pair.right].every(i => rows[i].baseline || rows[i].values.lossless);
+  at("pair-note").textContent = sharesNoise() ? "Both settings share their noise: every difference comes from " +
+    (exact ? "rounding, since both are lossless; in float32 the images are the same." : "the method.") :
     "These two do not share their noise: their images are independent samples, which no pixel-wise view can compare.";
   redraw(at("pair"), pairView());
 }
