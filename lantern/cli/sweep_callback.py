@@ -120,6 +120,10 @@ class Points(Callback):
         self.ahead: Ahead | None = None  # of the training that has begun
         self._sweep: Path | None = None  # the folder of a multirun whose points are not listed yet
 
+    def __getstate__(self) -> dict[str, object]:
+        """A job that is requeued takes it along, without its training."""
+        return vars(self) | {"ahead": None}
+
     def on_multirun_start(self, config: DictConfig, **_: object) -> None:
         self._total, self._name = counted(config)
         self._sweep, Points.here = Path(config.hydra.sweep.dir), self
