@@ -270,9 +270,8 @@ def render_protocols(tables: Mapping[str, Table], docs: Path) -> str:
     kept = {name: table.kept(rows_of(table, docs)) for name, table in tables.items()}
 
     def speed(name: str, own: Sequence[str], figure: str) -> str:
-        labels = (label for label, given in tables[name].rows.items() if sorted(given) == sorted(own))
-        rows = [(label, kept[name][label]) for label in labels if label in kept[name]]
-        return next((format_value(row, figure) for label, row in rows), "-")
+        rows = (row for label, row in kept[name].items() if sorted(tables[name].rows[label]) == sorted(own))
+        return next((format_value(row, figure) for row in rows), "-")
 
     methods = [own for own in tables["headline"].rows.values() if own[0].startswith("+method=")]
     cells = (

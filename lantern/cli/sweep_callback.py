@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from lantern.cli.composing import error_of, expand_home
 from lantern.cli.error_messages import at_end, sentence, user_error
 from lantern.evaluation.progress import EvaluationBar, open_bar
-from lantern.runtime.files import read_object
+from lantern.runtime.files import EXPORTED, read_object
 from lantern.runtime.progress_line import ProgressLine, Shown
 
 log = logging.getLogger(__name__)
@@ -165,8 +165,7 @@ class Points(Callback):
 def ranking(sweep: Path) -> list[str]:
     """A title and a line for each training of a multirun's folder that has exported weights: the figure that they were
     chosen by, best first, its settings that differ from the others', and its run folder. Empty where there are none."""
-    exported = sorted(sweep.rglob("exported.json"))  # drafters.export.EXPORTED, whose import loads torch in silence
-    ended = {path.parent: read_object(path).get("figures", {}) for path in exported}
+    ended = {path.parent: read_object(path).get("figures", {}) for path in sorted(sweep.rglob(EXPORTED))}
     if not ended:
         return []
     best = OmegaConf.select(OmegaConf.load(next(iter(ended)) / "config.yaml"), "callbacks.best") or {}

@@ -6,10 +6,10 @@ from typing import Any
 from lantern.drafters.loading import drafter_folder, load_network, read_drafter
 from lantern.errors import LanternError
 from lantern.models.checkpoints import FILE_SUFFIXES, WEIGHTS_FILE, read_weights, save_weights
-from lantern.runtime.files import read_object
+from lantern.runtime.files import EXPORTED, read_object
 from lantern.types import Target
 
-EXPORTED, VALIDATED = "exported.json", "validated"  # of a training: the file, and the key of its checkpoints
+VALIDATED = "validated"  # key of a training's checkpoints
 
 
 def write_drafter(checkpoint: str, target: Target, folder: str) -> Path:

@@ -142,7 +142,8 @@ def format_table(rows: Sequence[Row], width: int = 0) -> str:
     lines = [GAP.join(cells) for cells in zip(labels, *(columns[one] for one in columns if one in shown), strict=True)]
     left = ", ".join(columns[one][0].strip() for one in columns if one not in shown)
     told = [*([f"in report.html: {left}"] if left else []), *([BUDGET_WORDS] if "budget" in shown else [])]
-    if len(rows) > 1 and {own["law"] for own in words} == {"lossless"}:
+    is_priced = any(one.key == "output_tv" for one in found)
+    if is_priced and len(rows) > 1 and {own["law"] for own in words} == {"lossless"}:
         told.append("all settings are lossless: their output TV is its floor, or what rounding flipped")
     below = [fill(text, width or len(text)) for text in told]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], *below])

@@ -15,6 +15,7 @@ from lantern.errors import LanternError, writing
 
 log = logging.getLogger(__name__)
 WRITING = ".writing-"  # begins the names of folders in which files are made
+EXPORTED = "exported.json"  # of a training: which step its weights are of, with the figures
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:

@@ -18,9 +18,9 @@ import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities import rank_zero_only
 
-from lantern.drafters.export import EXPORTED, VALIDATED
+from lantern.drafters.export import VALIDATED
 from lantern.errors import LanternError, first_line
-from lantern.runtime.files import replace_text
+from lantern.runtime.files import EXPORTED, replace_text
 from lantern.runtime.home import program_of
 from lantern.runtime.overrides import override
 from lantern.runtime.progress_line import ProgressLine

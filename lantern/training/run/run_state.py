@@ -18,11 +18,11 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities import rank_zero_only
 
 from lantern.data.splits import Splits
-from lantern.drafters.export import EXPORTED, VALIDATED
+from lantern.drafters.export import VALIDATED
 from lantern.errors import LanternError, writing
 from lantern.identity import digest, user_code
 from lantern.models.checkpoints import local_hashes, weights_file
-from lantern.runtime.files import is_file, replace_file, replace_text
+from lantern.runtime.files import EXPORTED, is_file, replace_file, replace_text
 from lantern.runtime.overrides import leaves
 from lantern.runtime.provenance import read_provenance, write_provenance
 from lantern.training.run.lightning_internals import is_last_step, is_validation_due
