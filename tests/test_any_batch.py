@@ -5,17 +5,17 @@ from functools import cache, partial
 
 import pytest
 import torch
+from support import toy
 from support.paths import GOLDEN
 from support.toy import CODES, PROMPTS, tiny_eagle, tiny_levels, tiny_target
 
 from lantern.acceptance.cool_sd import CoolSD
-from lantern.acceptance.exact import Exact
 from lantern.acceptance.gsd import GSD
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
+from lantern.drafters.jacobi.paths import JacobiPaths
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
@@ -97,23 +97,22 @@ METHODS = {
     "sjd_pac": (
         lambda target: ProactiveJacobi(target, 5, 2, 2, Nearest(), redraw_coupled, SAMPLING), SharedNoise(), None,
     ),
+    "jacobi_paths": (lambda target: JacobiPaths(target, 3, 2, SAMPLING), Ratio(), None),
     "refined_jacobi": (partial(refined, 5, 2, 0), SharedNoise(), None),
     "refined_branches": (partial(refined, 5, 1, 6), SharedNoise(), None),
     "rows": (lambda target: RowParallel(2), SharedNoise(), None),
     "pjd": (lambda target: RowParallel(2, 2), SharedNoise(), None),
 }  # fmt: skip
 FAST = ("plain", "static, ratio, lantern_pp", "static, shared, tv_budget", "eagle2", "eagle2, ratio", "eagle2, lantern")
-FAST += ("block", "scd", "refined_branches", "pjd")
+FAST += ("block", "scd", "jacobi_paths", "refined_branches", "pjd")
 
 
 def decode(name: str, batch_size: int, order, dtype: torch.dtype) -> torch.Tensor:
     """Tokens [8, L] in the images' own order; image i is prompt i with seed i."""
     drafter, verification, rule = METHODS[name]
     target = tiny_target(dtype=dtype)
-    rule = Exact() if rule is None else rule(target.codebook)
-    parts = (target, drafter(target), verification, rule, SAMPLING)
-    prompts = [PROMPTS[i % len(PROMPTS)] for i in order]
-    found = generate(DecodingSetup(*parts), prompts, list(order), batch_size)
+    rule, prompts = rule and rule(target.codebook), [PROMPTS[i] for i in order]
+    found = toy.decode(target, drafter(target), SAMPLING, batch_size, verification, rule, prompts, order)
     return found.tokens[torch.tensor(order).argsort()]
 
 

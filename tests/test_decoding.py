@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from support import toy
 from support.paths import GOLDEN
 from support.toy import CODES, PROMPTS, SEEDS, plain_tokens, tiny_eagle, tiny_target
 
@@ -46,13 +47,11 @@ def decode(tree, sampling, verification=None, images: int = 8, batch_size: int =
     target = tiny_target(sampling.cfg_scale, dtype)
     drafter = NoDrafter() if tree is None else tiny_eagle(target, tree, sampling)
     prompts, seeds = [PROMPTS[i % 8] for i in range(images)], [SEEDS[i % 8] + 1000 * (i // 8) for i in range(images)]
-    setup = DecodingSetup(target, drafter, verification or SharedNoise(), Exact(), sampling)
-    return generate(setup, prompts, seeds, batch_size)
+    return toy.decode(target, drafter, sampling, batch_size, verification, prompts=prompts, seeds=seeds)
 
 
 def plain_images(prompts, seeds, batch_size: int = 3) -> torch.Tensor:
-    setup = DecodingSetup(tiny_target(), NoDrafter(), SharedNoise(), Exact(), Sampling())
-    return generate(setup, prompts, seeds, batch_size).tokens
+    return toy.decode(tiny_target(), NoDrafter(), Sampling(), batch_size, prompts=prompts, seeds=seeds).tokens
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -166,8 +165,7 @@ def test_a_target_in_half_precision_decodes_with_a_drafter_as_without_one_but_fo
     target, sampling = tiny_target(dtype=dtype), Sampling()
     drafter = tiny_eagle(target, StaticTree([[0], [1], [0, 0]]), sampling)
     drafted, plain = (
-        generate(DecodingSetup(target, part, SharedNoise(), Exact(), sampling), ["a", "b c", "d"], [1, 2, 3], 2).tokens
-        for part in (drafter, NoDrafter())
+        toy.decode(target, part, sampling, 2, prompts=["a", "b c", "d"]).tokens for part in (drafter, NoDrafter())
     )
     assert (drafted == plain).float().mean() > 0.8
 

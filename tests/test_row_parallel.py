@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from support import toy
 from support.toy import GRID, PROMPTS, SEEDS, tiny_target
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.models.llamagen.transformer import causal_mask
@@ -25,8 +25,7 @@ LENGTH = HEIGHT * WIDTH
 
 
 def decode(drafter, sampling: Sampling, batch_size: int = 3) -> Generation:
-    target = tiny_target(sampling.cfg_scale)
-    return generate(DecodingSetup(target, drafter, SharedNoise(), Exact(), sampling), PROMPTS, SEEDS, batch_size)
+    return toy.decode(tiny_target(sampling.cfg_scale), drafter, sampling, batch_size)
 
 
 class Entry(NamedTuple):
@@ -168,8 +167,7 @@ def test_a_pipeline_decodes_rows_and_says_that_it_is_lossy():
 
 
 def refused(verification=None, target=None, window: int = 2) -> None:
-    parts = (RowParallel(window), verification or SharedNoise(), Exact(), Sampling())
-    generate(DecodingSetup(target or tiny_target(), *parts), PROMPTS, SEEDS)
+    toy.decode(target or tiny_target(), RowParallel(window), Sampling(), 1, verification)
 
 
 @pytest.mark.parametrize(("decode_wrongly", "sentence"), [
@@ -187,8 +185,7 @@ def test_what_rows_cannot_do_is_one_clear_error(decode_wrongly, sentence):
 
 def test_an_image_of_one_token_is_complete_at_once():
     """Catches rows that are planned for an image whose prefill has made all of it."""
-    target, parts = tiny_target(grid=(1, 1)), (SharedNoise(), Exact(), Sampling(cfg_scale=2.0))
-    drafters = (RowParallel(1), NoDrafter())
-    made, plain = (generate(DecodingSetup(target, drafter, *parts), PROMPTS, SEEDS, 3) for drafter in drafters)
+    target = tiny_target(grid=(1, 1))
+    made, plain = (toy.decode(target, drafter, Sampling(), 3) for drafter in (RowParallel(1), NoDrafter()))
     assert torch.equal(made.tokens, plain.tokens)
     assert made.rounds == []

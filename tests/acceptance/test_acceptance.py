@@ -56,35 +56,6 @@ def test_no_neighbours_means_the_exact_rule(rule):
     assert rule.lossless
 
 
-@pytest.mark.parametrize(
-    "rule", [Lantern(CODEBOOK, 4, 0.3), LanternPP(CODEBOOK, 4, 3.0), Exact()], ids=lambda rule: rule.name
-)
-def test_the_law_at_a_node_with_one_child_is_the_closed_form(rule):
-    """Catches a residual of p in place of p~: the output is q(x) min(1, p~_x(x) / q(x)) and, for every rejected x, the
-    normalised excess of p~_x over q; for a chosen child accepted with p~(x), the rest from p~ without x."""
-    p, q = laws(6), laws(7)
-    drawn = torch.zeros_like(p)
-    for code in range(CODES):
-        x = torch.full((ROWS,), code)
-        p_tilde = rule.relax(p, x)
-        for draft, weight in ((q, q[:, code]), (None, torch.ones(ROWS, dtype=torch.float64))):
-            accept, residual = rule.judge(p, draft, x, None)
-            found = (weight * (1 - accept))[:, None] * residual
-            found[:, code] += weight * accept
-            if draft is None:
-                torch.testing.assert_close(found, p_tilde, rtol=0, atol=1e-12)
-                continue
-            kept = torch.minimum(q[:, code], p_tilde[:, code])
-            excess = (p_tilde - q).clamp(min=0)
-            closed = (q[:, code] - kept)[:, None] * excess / excess.sum(-1, keepdim=True).clamp(min=1e-300)
-            closed[:, code] += kept
-            torch.testing.assert_close(found, closed, rtol=0, atol=1e-12)
-            drawn += found
-    torch.testing.assert_close(drawn.sum(-1), torch.ones(ROWS, dtype=torch.float64))
-    if isinstance(rule, Exact):
-        torch.testing.assert_close(drawn, p, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("values", [2, 3, 50])
 @pytest.mark.parametrize("chunk", [7, 1024])
 def test_neighbours_are_those_of_brute_force_with_ties_to_the_lower_index(chunk, values):

@@ -8,6 +8,7 @@ from support.node_law import CODEBOOK, CODES, ROWS, law_of_chosen, law_of_drawn,
 from support.node_law import random_laws as laws
 from torch import Tensor
 
+from lantern.acceptance.cascade import Cascade
 from lantern.acceptance.cool_sd import FARTHEST, CoolSD
 from lantern.acceptance.entropy_aware import EntropyAware
 from lantern.acceptance.exact import Exact
@@ -16,7 +17,9 @@ from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.lantern_pp_released import LanternPPReleased
 from lantern.acceptance.lantern_released import LanternReleased
+from lantern.acceptance.path_relax import PathRelax
 from lantern.acceptance.relaxed import relaxed
+from lantern.acceptance.synthetic import Synthetic
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
@@ -44,6 +47,18 @@ def assert_judges(rule, p: Tensor, q: Tensor | None, slow, depth: int = 1) -> No
             chance, rest = slow(p[row].tolist(), draft, code)
             assert accept[row].item() == pytest.approx(chance, abs=1e-12)
             torch.testing.assert_close(residual[row], torch.tensor(rest, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("drawn", [True, False], ids=["drawn", "chosen"])
+@pytest.mark.parametrize("rule", [Lantern(CODEBOOK, 4, 0.3), LanternPP(CODEBOOK, 4, 3.0)], ids=lambda rule: rule.name)
+def test_lantern_accepts_with_p_tilde_and_recovers_what_q_leaves_of_it(rule, drawn):
+    """Catches a residual of p in place of p~."""
+
+    def slow(p, q, x):
+        tilde = rule.relax(torch.tensor([p], dtype=torch.float64), torch.tensor([x]))[0].tolist()
+        return min(1, tilde[x] / q[x]), normalised([max(a - b, 0) for a, b in zip(tilde, q, strict=True)], tilde)
+
+    assert_judges(rule, laws(5), laws(6) if drawn else None, slow)
 
 
 @pytest.mark.parametrize("drawn", [True, False], ids=["drawn", "chosen"])
@@ -240,6 +255,11 @@ def test_the_residual_of_cool_sd_is_the_best_there_is():
         (LanternReleased, (CODEBOOK, 2, 1.5), "delta=1.5"),
         (LanternPPReleased, (CODEBOOK, 2, 0.5), "lam=0.5"),
         (VVS, (-1,), "skip=-1"),
+        (Cascade, (-1,), "agreement=-1"),
+        (PathRelax, (-0.1,), "delta=-0.1"),
+        (Synthetic, ([],), r"rates=\[\]"),
+        (Synthetic, ([0.5, 1.5],), "rates="),
+        (Synthetic, ("high",), "rates=high"),
     ],
 )
 def test_settings_out_of_range_are_one_clear_error(rule, values, setting):

@@ -1,7 +1,5 @@
 """Rules that read their round (CASCADE's siblings, PathRelax) and synthetic rates: laws by enumeration, slow twins."""
 
-from functools import partial
-
 import pytest
 import torch
 from support.small_laws import found
@@ -131,18 +129,3 @@ def test_a_bias_shows_in_the_tokens_and_exactness_does_not():
     exact, relaxed = least(PathRelax(0)), least(PathRelax(50.0))
     assert exact["least_output_tv_low"] < 0 < exact["least_output_tv_high"]
     assert relaxed["least_output_tv_low"] > 0.02
-
-
-@pytest.mark.parametrize(
-    ("rule", "setting"),
-    [
-        (partial(Cascade, -1), "acceptance.agreement=-1"),
-        (partial(PathRelax, -0.1), "acceptance.delta=-0.1"),
-        (partial(Synthetic, []), r"acceptance.rates=\[\]"),
-        (partial(Synthetic, [0.5, 1.5]), "acceptance.rates="),
-        (partial(Synthetic, "high"), "acceptance.rates=high"),
-    ],
-)
-def test_a_setting_out_of_range_is_one_clear_error(rule, setting):
-    with pytest.raises(LanternError, match=setting):
-        rule()

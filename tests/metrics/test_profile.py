@@ -2,10 +2,9 @@ from collections import Counter
 
 import pytest
 import torch
-from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
+from support.toy import PROMPTS, SEEDS, decode, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.metrics.profile import Profile, RunningProfile, law_entropies
 from lantern.pipeline import Pipeline
@@ -115,7 +114,7 @@ def test_entropies_are_those_of_the_laws_that_plain_decoding_drew_from(monkeypat
             seen.append(torch.special.entr(probs[:, 0]).sum(-1) / torch.log(torch.tensor(2.0)))
             return super().__call__(tree, probs, rule, noise)
 
-    made = generate(DecodingSetup(target, NoDrafter(), Spy(), Exact(), sampling), PROMPTS[:3], SEEDS[:3], 3)
+    made = decode(target, NoDrafter(), sampling, 3, Spy(), prompts=PROMPTS[:3])
     monkeypatch.setattr("lantern.metrics.profile.NODES_AT_ONCE", 6)
     found = law_entropies(target, sampling, PROMPTS[:3], made.tokens)
     assert found.shape == (3, 16)

@@ -7,13 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors import safe_open
+from support import toy
 from support.paths import GOLDEN
 from support.toy import PROMPTS, tiny_target
 from support.tree_rounds import tree_rounds
 from torch import Tensor
 
-from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.models.checkpoints import load_strictly, read_weights, save_weights
@@ -23,7 +22,6 @@ from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import FeedForward, Transformer
 from lantern.sampling import Sampling
 from lantern.types import Drafter, Forward, Generation
-from lantern.verification.shared_noise import SharedNoise
 
 
 class Golden:
@@ -70,8 +68,7 @@ def test_teacher_forced_logits_are_those_of_the_reference(golden):
 
 def decode(golden: Golden, drafter: Drafter, batch_size: int) -> Generation:
     sampling = Sampling(temperature=0, cfg_scale=golden.cfg_scale)
-    setup = DecodingSetup(golden.target(), drafter, SharedNoise(), Exact(), sampling)
-    return generate(setup, ["0", "1"], [0, 0], batch_size)
+    return toy.decode(golden.target(), drafter, sampling, batch_size, prompts=["0", "1"])
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])

@@ -8,9 +8,8 @@ import torch
 from hydra.utils import instantiate
 from support.families import FAMILIES, PROMPTS, config
 from support.recipes import feature_lk
+from support.toy import decode
 
-from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.loading import load_eagle
 from lantern.drafters.none import NoDrafter
 from lantern.models.hf.target import HuggingFaceTarget
@@ -21,7 +20,6 @@ from lantern.training.drafter.teacher_forcing import target_features
 from lantern.training.tables.features import FeatureSplit, FeatureTable
 from lantern.training.tables.tokens import TargetSamples
 from lantern.trees.static import chain
-from lantern.verification import SharedNoise
 
 
 class Captions:
@@ -47,8 +45,7 @@ def test_a_family_trains_a_drafter_that_decodes_plain_decodings_tokens(loaded, t
     task.export(tmp_path / "drafter")
     drafter = load_eagle(tmp_path / "drafter", target, chain(2), sampling)
     drafted, plain = (
-        generate(DecodingSetup(target, part, SharedNoise(), Exact(), sampling), PROMPTS, [1, 2, 3], 2)
-        for part in (drafter, NoDrafter())
+        decode(target, part, sampling, 2, prompts=PROMPTS, seeds=[1, 2, 3]) for part in (drafter, NoDrafter())
     )
     assert torch.equal(drafted.tokens, plain.tokens)
     items = samples.split("train")

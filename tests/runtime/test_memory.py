@@ -4,11 +4,10 @@ import gc
 
 import pytest
 import torch
+from support import toy
 from support.toy import PROMPTS, tiny_eagle, tiny_target
 
 from lantern import decoding
-from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup
 from lantern.drafters.none import NoDrafter
 from lantern.engine.cache import ReusableCache
 from lantern.errors import LanternError
@@ -18,14 +17,11 @@ from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import chain
 from lantern.types import Round
-from lantern.verification.shared_noise import SharedNoise
 
 
 def decode(drafter, target, count: int, batch_size: int):
     prompts, seeds = [PROMPTS[i % 8] for i in range(count)], range(count)
-    return decoding.generate(
-        DecodingSetup(target, drafter, SharedNoise(), Exact(), Sampling()), prompts, seeds, batch_size
-    )
+    return toy.decode(target, drafter, Sampling(), batch_size, prompts=prompts, seeds=seeds)
 
 
 @pytest.mark.parametrize("num_nodes", [1, 26])

@@ -54,11 +54,11 @@ def tiny_eagle(
 
 def decode(
     target, drafter, sampling: Sampling, batch_size: int, verification=None, rule=None,
-    prompts: Sequence[str] = PROMPTS, seeds: Sequence[int] = SEEDS,
+    prompts: Sequence[str] = PROMPTS, seeds: Sequence[int] = (),
 ) -> Generation:  # fmt: skip
-    """The prompts' images, under shared noise and the exact rule if nothing else is said."""
+    """The prompts' images, under shared noise, the exact rule and SEEDS if nothing else is said."""
     setup = DecodingSetup(target, drafter, verification or SharedNoise(), rule or Exact(), sampling)
-    return generate(setup, prompts, seeds[: len(prompts)], batch_size)
+    return generate(setup, prompts, seeds or SEEDS[: len(prompts)], batch_size)
 
 
 @cache

@@ -5,12 +5,11 @@ from itertools import product
 
 import pytest
 import torch
+from support import toy
 from support.configs import composed
 from support.recipes import shipped
 from support.tiny_tasks import MemorySplits, drafter_task, fit
 
-from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.export import write_drafter
 from lantern.drafters.loading import load_eagle
@@ -21,7 +20,6 @@ from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.recipe import Recipe, late, low_middle_high
 from lantern.training.tables.features import FeatureTable
 from lantern.trees.static import chain
-from lantern.verification import SharedNoise
 
 
 def eagle3(depth: int = 3) -> Recipe:
@@ -39,8 +37,8 @@ def test_the_layers_are_the_published_ones():
 
 
 def decode(drafter: Eagle) -> torch.Tensor:
-    setup = DecodingSetup(drafter.target, drafter, SharedNoise(), Exact(), drafter.sampling)
-    return torch.tensor([done.accepted for done in generate(setup, ["wood", "a ring"], [1, 2], 2).rounds[:3]])
+    found = toy.decode(drafter.target, drafter, drafter.sampling, 2, prompts=["wood", "a ring"], seeds=[1, 2])
+    return torch.tensor([done.accepted for done in found.rounds[:3]])
 
 
 def test_an_exported_drafter_decodes_as_the_trained_one(target, tmp_path):

@@ -5,12 +5,11 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from support import toy
 from support.recipes import shipped
 from support.tiny_tasks import MemorySplits, drafter_task, fit
 from torch import Tensor
 
-from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.parallel import Parallel
 from lantern.noise import image_seed
@@ -48,8 +47,7 @@ def task(request, target, tmp_path) -> DrafterTask:
 def decode(task: DrafterTask, verification: Verification) -> Decoded:
     kind = Parallel if isinstance(task.student, ParallelStudent) else Eagle
     drafter = kind(task.network, task.target, chain(DEPTH), task.sampling)
-    setup = DecodingSetup(task.target, drafter, verification, Exact(), task.sampling)
-    generation = generate(setup, CAPTIONS, SEEDS, batch_size=IMAGES)
+    generation = toy.decode(task.target, drafter, task.sampling, IMAGES, verification, None, CAPTIONS, SEEDS)
     roots, rounds = [0] * IMAGES, []
     for done in generation.rounds:
         for image, accepted in zip(done.images, done.accepted, strict=True):

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 from support.random_trees import widest
-from support.toy import CODES, PROMPTS, tiny_eagle, tiny_target
+from support.toy import CODES, PROMPTS, decode, tiny_eagle, tiny_target
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.entropy_aware import EntropyAware
@@ -16,7 +16,6 @@ from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Nearest
@@ -93,9 +92,7 @@ def test_what_is_judged_everywhere_is_what_a_walk_judges(drafter, rule, monkeypa
     that is wider than it says, whose last siblings would go unjudged."""
     monkeypatch.setattr(ratio, "AT_ONCE", 3)  # of the window's 4: its rows end in different blocks
     target, both = tiny_target(), BothWays()
-    generate(
-        DecodingSetup(target, DRAFTERS[drafter](target), both, rule, SAMPLING), PROMPTS[:3], [1, 2, 3], batch_size=3
-    )
+    decode(target, DRAFTERS[drafter](target), SAMPLING, 3, both, rule, PROMPTS[:3], [1, 2, 3])
     widths = [widest(tree) for tree in both.trees]
     assert all(width <= tree.width for width, tree in zip(widths, both.trees, strict=True))
     assert max(widths) == max(tree.width for tree in both.trees)

@@ -3,7 +3,6 @@
 from functools import partial
 
 import pytest
-import torch
 from support.small_laws import found
 from support.toy import PROMPTS, SEEDS, tiny_target
 
@@ -34,14 +33,6 @@ def test_many_images_of_three_paths_follow_the_target_law(cut):
     target, sampling = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=1.0), Sampling(cfg_scale=1.0, **cut)
     images = many_images(target, JacobiPaths(target, 3, 3, sampling), Ratio(), sampling)
     assert p_value(images, sequence_law(target, sampling)) > 1e-6
-
-
-def test_paths_do_not_depend_on_the_batch():
-    """Catches laws of another row, kept or reordered."""
-    sampling, target = Sampling(), tiny_target()
-    pipeline = Pipeline(target, JacobiPaths(target, 3, 2, sampling), Ratio(), Exact(), sampling)
-    alone = torch.cat([pipeline.generate([p], [s]).tokens for p, s in zip(PROMPTS[:4], SEEDS[:4], strict=True)])
-    assert torch.equal(pipeline.generate(PROMPTS[:4], SEEDS[:4], 3).tokens, alone)
 
 
 def test_tokens_kept_by_confidence_change_the_law_and_the_pipeline_says_so():

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support.tiny_refined import LENGTH, SHARE, tiny_refined
-from support.toy import CODES, DIM, PROMPTS, decode, plain_tokens, random_verdict, tiny_target
+from support.toy import CODES, DIM, PROMPTS, random_verdict, tiny_target
 from support.uneven_rounds import target_features
 
 from lantern.drafters.eagle.network import EagleNetwork
@@ -127,14 +127,6 @@ def test_a_window_is_refined_under_the_law_of_the_sampling():
         drafter.draft(torch.tensor([3]), torch.tensor([99]), proposals)
         laws.append(proposals.laws)
     torch.testing.assert_close(laws[1], Sampling(temperature=0.7, top_k=9).law(laws[0].log()))
-
-
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=5)], ids=["sampled", "greedy", "top_k"])
-def test_a_refined_window_decodes_the_tokens_of_plain_decoding(sampling):
-    """Catches guesses at the wrong position, windows that run past the image, a cache too short for them."""
-    target = tiny_target()
-    found = decode(target, tiny_refined(target, sampling, passes=2, length=6), sampling, 3)
-    assert torch.equal(found.tokens, plain_tokens(sampling))
 
 
 @pytest.mark.parametrize("wrong", [{"length": 1}, {"passes": 0}, {"share": 1.5}])
