@@ -1,13 +1,10 @@
 """LlamaGen-B at full size through the command, weights random, in the memory that a laptop has."""
 
 import re
-import subprocess
-import sys
 
 import pytest
-from support.commands import run_script
+from support.commands import python, run_script
 from support.full_size import write_llamagen_b
-from support.paths import ROOT
 from transformers import ChameleonConfig
 
 MEASURED = """
@@ -25,9 +22,7 @@ def test_llamagen_b_decodes_an_image_within_3_gib(tmp_path):
     write_llamagen_b(tmp_path)
     settings = ["model=llamagen_c2i_b", f"model.checkpoint={tmp_path}", f"model.tokenizer.checkpoint={tmp_path}"]
     settings += ["drafter=none", "acceptance=exact", "prompts=[7]", "speed.num_prompts=0", "quality.num_images=0"]
-    command = [sys.executable, "-c", MEASURED, *settings, f"hydra.run.dir={tmp_path}/run"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
+    done = python("-c", MEASURED, *settings, f"hydra.run.dir={tmp_path}/run")
     assert len(list((tmp_path / "run" / "images").glob("*.png"))) == 1
     assert int(re.search(r"peak KiB (\d+)", done.stdout)[1]) < 1.5 * PEAK_KIB
 

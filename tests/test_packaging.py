@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from support.commands import python
 from support.paths import ROOT
 from test_layout import imports_of
 
@@ -77,14 +78,12 @@ def test_every_import_is_declared_and_every_dependency_used():
 def test_an_import_changes_nothing_in_the_process():
     """Catches a hook, a filter, a handler or a variable that `import lantern` leaves in the program of its user."""
     code = f"{STATE}\nbefore = state()\nimport lantern\nprint(state() == before)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True"]
+    assert python("-c", code).stdout.split() == ["True"]
 
 
 def _pip(*arguments: str) -> None:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments, "--no-deps"]
-    done = subprocess.run([*command, "--no-build-isolation", "--quiet"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    quiet = "--no-deps", "--no-build-isolation", "--quiet"
+    python("-m", "pip", "--disable-pip-version-check", *arguments, *quiet)
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,6 @@
 """python -m lantern.score, on images in files: the figures of the small-size path, and bounded memory."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.commands import module_refusal, run_as_module
+from support.commands import module_refusal, python, run_as_module
 from support.features import MeanColour
-from support.paths import ROOT
 
+from lantern.data.image_sets import open_images
 from lantern.errors import LanternError
 from lantern.metrics.differences import Diversity, ImageDifference
 from lantern.metrics.fidelity import Fidelity, StoredReferences
@@ -115,8 +112,6 @@ def test_images_belong_to_their_prompts_in_turn_or_one_prompt_after_another():
 
 def test_the_figures_of_files_are_those_of_the_same_tensor(tmp_path):
     """Catches an image read twice or left out between two batches."""
-    from lantern.data.image_sets import open_images
-
     made, real = (open_images(save(tmp_path / name, seed, 80)) for name, seed in (("made", 1), ("real", 2)))
     prompts = [*"abcdefgh"] * 10
     tensors = Fidelity(MeanColour(), StoredReferences(tmp_path / "real"), resamples=3)
@@ -145,8 +140,6 @@ def test_images_of_another_size_than_the_references_are_a_warning_and_both_sizes
 
 def test_a_number_of_images_that_is_no_multiple_of_the_prompts_is_a_warning_with_the_first_stray_name(run, tmp_path):
     """Catches grid.png among four pictures of four prompts, which becomes a second picture of the first prompt."""
-    from lantern.data.image_sets import open_images
-
     images = save(tmp_path / "made", 1, 4)
     assert without_partner(open_images(images), 4) == without_partner(open_images(images), 2) == []
     Image.new("RGB", (SIDE, SIDE)).save(images / "grid.png")
@@ -215,10 +208,7 @@ def test_8_000_images_of_64_pixels_are_scored_in_little_memory(tmp_path):
     for name, count in (("made", 8_000), ("real", 1_000)):
         np.savez(tmp_path / f"{name}.npz", rng.integers(256, size=(count, 64, 64, 3), dtype=np.uint8))
     files = [str(tmp_path / f"{name}.npz") for name in ("made", "real")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", MEMORY, *files], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    kilobytes, count, frechet, recall = done.stdout.split()
+    kilobytes, count, frechet, recall = python("-c", MEMORY, *files).stdout.split()
     assert int(count) == 8_000
     assert int(kilobytes) < 750 * 2**10  # 555 MiB, 286 of which are torch's
     assert float(frechet) > 0

@@ -1,10 +1,7 @@
 """A run folder in which another run was begun, and was killed or failed."""
 
-from pathlib import Path
-
 import pytest
 from support.configs import composed
-from support.tiny_weights import write_tiny_weights
 
 from lantern.cli import run_setting as module
 from lantern.cli.run_setting import run_setting
@@ -15,11 +12,6 @@ SMALL = [
     "dtype=float64", "device=cpu", "tracking.mode=disabled", "prompts=demo", "metrics=[]", "speed.num_prompts=1",
     "speed.max_retimed=0", "quality.num_images=0", "output_tv.num_positions=0",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory) -> Path:
-    return write_tiny_weights(tmp_path_factory.mktemp("weights"), side=4)
 
 
 @pytest.fixture

@@ -1,13 +1,13 @@
 """A configuration composed beside another Hydra program, against Hydra's own compose, which needs the global one; and
 what the commands import, and when."""
 
-import os
 import subprocess
 import sys
 
 import pytest
 from hydra import version
 from hydra.core.global_hydra import GlobalHydra
+from support.commands import python
 from support.configs import composed as hydras_own
 from support.paths import CONF, ROOT
 from support.tiny_weights import write_tiny_weights
@@ -39,10 +39,7 @@ def test_loading_a_model_leaves_the_state_of_a_hydra_program_unchanged(tmp_path)
     """Catches a user's program that loses its own Hydra when it loads a model."""
     program, weights = tmp_path / "program.py", write_tiny_weights(tmp_path / "weights")
     program.write_text(PROGRAM.replace("WEIGHTS", str(weights)))
-    command = [sys.executable, str(program), "+own=7", f"hydra.run.dir={tmp_path}/run"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
+    done = python(str(program), "+own=7", f"hydra.run.dir={tmp_path}/run", folder=tmp_path, PYTHONPATH=str(ROOT))
     assert done.stdout.split() == ["2", "7"]
 
 

@@ -9,7 +9,6 @@ from omegaconf import OmegaConf
 from support.commands import run_script, trainings_here
 from support.configs import composed
 from support.paths import CONF
-from support.tiny_weights import write_tiny_weights
 
 from lantern.errors import LanternError
 from lantern.training.run import entry
@@ -30,12 +29,11 @@ def run(tmp_path, monkeypatch) -> Iterator[Callable[..., Path]]:
 
 
 @pytest.fixture
-def train(run, tmp_path) -> Callable[..., Path]:
+def train(run, weights, tmp_path) -> Callable[..., Path]:
     """A training of at most some steps."""
-    write_tiny_weights(tmp_path / "weights", side=8)
     write_captioned_scenes(tmp_path / "images", 16, side=8)
     settings = (
-        f"paths.weights={tmp_path / 'weights'}", f"paths.cache_dir={tmp_path / 'cache'}", "data=imagefolder",
+        f"paths.weights={weights}", f"paths.cache_dir={tmp_path / 'cache'}", "data=imagefolder",
         f"data.folder={tmp_path / 'images'}", "features=on_the_fly", "dtype=float32",
         "device=cpu", "data.size=64", "batches.batch_size=4", "batches.splits.validation.num_images=2",
     )  # fmt: skip

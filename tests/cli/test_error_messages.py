@@ -12,7 +12,7 @@ from hydra._internal import utils as hydra_utils
 from hydra.errors import CompactHydraException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from support.commands import refusal, trainings_here
+from support.commands import python, refusal, trainings_here
 from support.paths import ROOT
 
 import lantern.metrics
@@ -151,6 +151,4 @@ def test_a_terminal_of_ascii_does_not_end_a_finished_run():
     code = (
         "from lantern.cli.error_messages import without_hints\nwithout_hints(lambda: print('λ = 2'))()\nprint('saved')"
     )
-    surroundings = os.environ | {"PYTHONIOENCODING": "ascii"}
-    ended = subprocess.run([sys.executable, "-c", code], env=surroundings, cwd=ROOT, capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout.splitlines()) == (0, ["? = 2", "saved"])
+    assert python("-c", code, PYTHONIOENCODING="ascii").stdout.splitlines() == ["? = 2", "saved"]

@@ -1,15 +1,10 @@
 """The command itself on a miniature model, in a process of its own where its threads are what is tested."""
 
 import csv
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from support.commands import run_script
+from support.commands import python, run_script
 from support.paths import ROOT
-from support.tiny_weights import write_tiny_weights
 
 from lantern.evaluation.rows import read_rows
 from lantern.runtime.cores import usable_cores
@@ -22,11 +17,6 @@ SMALL = [
 ]  # fmt: skip
 pytestmark = pytest.mark.full
 UNTRACKED = [*SMALL, "tracking.mode=disabled"]
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory) -> Path:
-    return write_tiny_weights(tmp_path_factory.mktemp("weights"), side=8)
 
 
 @pytest.fixture
@@ -114,14 +104,12 @@ def test_a_finished_point_is_not_run_again(run, tmp_path, capsys):
     assert len(read_rows(f"{folder}/results.jsonl")) == 2
 
 
-def test_points_side_by_side_share_the_ar_images_and_end_in_one_table(weights, tmp_path):
+def test_points_side_by_side_share_the_ar_images_and_end_in_one_table(weights, tmp_path, monkeypatch):
     """Those of submitit: tests/slurm."""
     folder = tmp_path / "s"
     sweep = ["+sweep=delta", "acceptance.delta=0,0.4", "+launch=joblib", f"hydra.sweep.dir={folder}"]
-    command = [sys.executable, "evaluate.py", f"paths.runs={tmp_path}", f"paths.weights={weights}", *sweep, *SMALL]
-    environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    done = python("evaluate.py", f"paths.runs={tmp_path}", f"paths.weights={weights}", *sweep, *SMALL)
     assert "δ 0.4" in done.stdout
     (shared,) = (folder / "ar").iterdir()
     lines = read_rows(shared / "prompts.jsonl")

@@ -21,6 +21,8 @@ from lantern.pipeline import DrafterOverrides
 from lantern.runtime import memory
 from lantern.runtime.memory import Estimate, num_bytes
 
+SMALL = ["dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo", "speed.num_prompts=1"]
+
 
 def test_a_row_names_the_window_that_was_found_and_not_the_one_of_the_config():
     """Catches a row of tree=auto that contradicts itself, and one that leaves out a tree's size."""
@@ -53,7 +55,7 @@ def test_a_batch_that_does_not_fit_is_rejected_before_anything_is_timed(tmp_path
 
 
 @pytest.mark.parametrize("failing", [[], ["+experiment=benchmark"]])
-def test_a_setting_that_fails_frees_the_memory_of_its_target(failing, tmp_path, monkeypatch):
+def test_a_setting_that_fails_frees_the_memory_of_its_target(failing, weights, tmp_path, monkeypatch):
     """Catches a sweep whose later points do not fit because an earlier one has failed."""
     targets = []
 
@@ -64,10 +66,9 @@ def test_a_setting_that_fails_frees_the_memory_of_its_target(failing, tmp_path, 
 
     monkeypatch.setattr("lantern.evaluation.evaluate.Evaluation.run", lambda self, pipeline: fails(pipeline.target))
     monkeypatch.setattr("lantern.experiments.engine.Benchmark.run", lambda self, joined, *_: fails(joined.plain.target))
-    weights = write_tiny_weights(tmp_path / "weights")
-    small = [f"paths.weights={weights}", "dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo"]
+    cfg = composed("evaluate", "acceptance=exact", f"paths.weights={weights}", *SMALL, *failing)
     with pytest.raises(ZeroDivisionError):
-        run_setting(composed("evaluate", "acceptance=exact", *small, *failing), "llamagen", tmp_path / "run", None)
+        run_setting(cfg, "llamagen", tmp_path / "run", None)
     assert [target.held_bytes for target in targets] == [0]
 
 
@@ -99,12 +100,9 @@ def test_rows_name_the_commit_of_weights_from_the_hub_and_of_no_others(of_hub, t
 
 
 @pytest.mark.full
-def test_a_finished_run_is_judged_by_another_budget(tmp_path):
+def test_a_finished_run_is_judged_by_another_budget(weights, tmp_path):
     """Catches a budget that changes nothing because no figure depends on it."""
-    weights = write_tiny_weights(tmp_path / "weights")
-    small = [f"paths.weights={weights}", "dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo"]
-    small += ["acceptance=exact", "speed.num_prompts=1", "quality.num_images=0"]
-    pages = []
+    small, pages = [f"paths.weights={weights}", *SMALL, "acceptance=exact", "quality.num_images=0"], []
     for budget in ("frechet", "equal_quality"):
         rows = run_setting(composed("evaluate", *small, f"budget={budget}"), "llamagen", tmp_path / "run", None)
         pages.append((tmp_path / "run" / "report.html").read_text())
@@ -122,17 +120,11 @@ def test_one_model_is_held_at_a_time():
     assert held() is None
 
 
-SMALL = ["dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo", "speed.num_prompts=1"]
 NAMED = {  # where the sentence names something beside the setting given last
     "prompts=[]": "the prompt list", "prompts=[sphinx] quality.num_images=0": "sphinx",
     "quality.num_images=8 metrics=[fidelity,clip_score]": "network.folder", "prompts=[rde]": "did you mean red?",
     "quality.num_images=8 metrics=[fidelity_inception]": "metrics.fidelity.extractor.weights",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    return write_tiny_weights(tmp_path_factory.mktemp("weights"))
 
 
 @pytest.mark.parametrize("settings", [

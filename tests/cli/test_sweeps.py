@@ -1,12 +1,10 @@
 """What each sweep varies: its points compose, its axes give way to the command line, and every method is in one."""
 
-import subprocess
-import sys
-
 import pytest
 from omegaconf import OmegaConf
+from support.commands import python
 from support.configs import SWEEPS, composed, composed_with_hydra, points_of, sweep_points
-from support.paths import CONF, ROOT
+from support.paths import CONF
 
 
 def settings_of(sweep: str) -> list[dict[str, str]]:
@@ -54,9 +52,7 @@ def test_the_command_line_replaces_axes_and_a_method_replaces_all_grids():
 ])  # fmt: skip
 def test_a_setting_holds_for_the_points_that_have_it(given, found, tmp_path):
     """Catches a sweep over parts with different settings that Hydra refuses, and one point that is measured twice."""
-    command = [sys.executable, str(ROOT / "evaluate.py"), "-m", "dry_run=true", *given, f"hydra.sweep.dir={tmp_path}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = python("evaluate.py", "-m", "dry_run=true", *given, f"hydra.sweep.dir={tmp_path}")
     configs = [OmegaConf.load(path).drafter for path in sorted(tmp_path.glob("*/.hydra/config.yaml"))]
     shown = [" ".join(f"{key}={value}" for key, value in config.items()) for config in configs]
     assert [one in text for one, text in zip(found, shown, strict=True)] == [True] * len(found)

@@ -1,10 +1,14 @@
-"""The repository's commands in the process of the test, which saves the start of an interpreter and its libraries."""
+"""The repository's commands in the process of the test, which saves the start of an interpreter and its libraries; and
+Python in a process of its own."""
 
+import os
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from runpy import run_module, run_path
 
 import pytest
@@ -52,6 +56,14 @@ def module_refusal(monkeypatch: pytest.MonkeyPatch, module: str, *overrides: str
         run_as_module(monkeypatch, module, *overrides)
     assert isinstance(ended.value.code, str)
     return ended.value.code
+
+
+def python(*arguments: str, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess:
+    """Python in a process of its own, which must end well."""
+    own = os.environ | variables
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=own, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done
 
 
 def printed(said: str) -> list[str]:

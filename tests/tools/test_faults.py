@@ -1,11 +1,9 @@
 """The study of faults: its short form recovers from faults of several kinds, and it sees what goes wrong."""
 
 import json
-import subprocess
-import sys
 
 import pytest
-from support.paths import ROOT
+from support.commands import python
 
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import append_rows
@@ -20,10 +18,8 @@ SAVED = "kill -9 behind a checkpoint"
 def test_faults_of_three_kinds_leave_the_results_of_an_undisturbed_run(tmp_path):
     """Catches any of them that changes tokens, weights or figures, or makes finished work again; `make faults` has all
     kinds, on all jobs."""
-    command = [sys.executable, "-m", "tools.faults", str(tmp_path), "--count=3", "--seed=1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    python("-m", "tools.faults", str(tmp_path), "--count=3", "--seed=1")
     rows = [json.loads(line) for line in (tmp_path / ROWS).read_text().splitlines()]
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert len({row["kind"] for row in rows}) == 3
     assert all(row["recovered"] and row["equal"] and row["made_twice"] == [] for row in rows)
     assert all(any(row["statuses"]) for row in rows if not KINDS[row["kind"]].is_survived)
