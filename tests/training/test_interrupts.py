@@ -113,14 +113,29 @@ def test_the_step_of_the_signal_is_saved_and_a_continued_run_ends_in_the_same_we
     assert_resumes(tmp_path, weights, undisturbed, 6)
 
 
-@pytest.mark.parametrize(("step", "times"), [(2, 2), (3, 1)])
-def test_neither_half_a_step_nor_one_before_a_validation_is_saved(step, times, interrupts, weights, tmp_path, capsys):
-    """A second Ctrl-C ends at once. Catches a validation that the continued run leaves out, because it counts as done,
-    and a sentence that promises a checkpoint."""
+def test_half_a_step_is_not_saved(interrupts, weights, tmp_path, capsys):
+    """A second Ctrl-C ends at once. Catches a sentence that promises a checkpoint."""
     with pytest.raises(SystemExit):
-        fit_saving(target_task(weights), tmp_path, SignalledAt(step, signal.SIGINT, times), interrupts)
+        fit_saving(target_task(weights), tmp_path, SignalledAt(2, signal.SIGINT, 2), interrupts)
     assert "no checkpoint is saved yet: started again it begins anew" in capsys.readouterr().err
     assert not list(tmp_path.glob("*.ckpt"))
+
+
+class SignalledInValidation(pl.Callback):
+    def on_validation_batch_start(self, *_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("sent", [SignalledAt(3, signal.SIGINT), SignalledInValidation()])
+def test_a_run_ended_before_or_in_its_first_validation_goes_on_from_the_step_before(
+    sent, interrupts, weights, undisturbed, tmp_path, capsys
+):
+    """Catches steps that are all lost, and a validation that the continued run leaves out, because it counts as
+    done."""
+    with pytest.raises(SystemExit):
+        fit_saving(target_task(weights), tmp_path, sent, interrupts)
+    assert f"after step 4; started again with hydra.run.dir={tmp_path} it goes on" in capsys.readouterr().err
+    assert_resumes(tmp_path, weights, undisturbed, 3)
 
 
 def test_ctrl_c_in_a_validation_says_that_it_ends_after_that(interrupts, weights, tmp_path, capsys):

@@ -7,9 +7,10 @@ import pytorch_lightning as pl
 import torch
 from support.tiny_tasks import fit_saving, target_task
 
+from lantern.training.run.budget import Budget, WarmupCosine
 from lantern.training.run.run_state import BestCheckpoint
 
-OFTEN = timedelta(0)
+OFTEN, SELDOM = timedelta(0), timedelta(minutes=3)
 
 
 class EndedBefore(pl.Callback):
@@ -24,17 +25,37 @@ class EndedBefore(pl.Callback):
         self.steps.append(trainer.global_step)
 
 
-def test_a_run_killed_during_a_validation_makes_it_again(weights, tmp_path):
-    """Catches a checkpoint of the step that is validated: resumed from it, Lightning counts the validation as done."""
+@pytest.mark.parametrize("interval", [OFTEN, SELDOM])
+def test_a_run_killed_during_a_validation_makes_it_again(weights, tmp_path, interval):
+    """Catches a checkpoint of the step that is validated: resumed from it, Lightning counts the validation as done; and
+    all steps lost where the first validation is ended."""
     steps, path = [], tmp_path / "latest.ckpt"
     with pytest.raises(SystemExit):
-        fit_saving(target_task(weights), tmp_path, EndedBefore(steps, 4), interval=OFTEN)
+        fit_saving(target_task(weights), tmp_path, EndedBefore(steps, 4), interval=interval)
     assert torch.load(path, weights_only=True)["global_step"] == 3
     whole, resumed = target_task(weights), target_task(weights)
     fit_saving(resumed, tmp_path, EndedBefore(steps), ckpt_path=str(path))
     assert steps == [4, 8]
     fit_saving(whole, tmp_path / "whole")
     torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+class SecondPerStep(Budget):
+    """A limit of time that every step takes a second of."""
+
+    def on_fit_start(self, trainer: pl.Trainer, *args: object) -> None:
+        self.trainer = trainer
+
+    def time_elapsed(self, stage: str = "train") -> float:
+        return self.trainer.global_step
+
+
+def test_a_run_killed_in_the_validation_behind_its_time_loses_no_more_than_a_step(weights, tmp_path):
+    """Catches a short training by time, whose only validation is the last one, that begins anew."""
+    callbacks = WarmupCosine(1), SecondPerStep("00:00:00:03"), EndedBefore([], 3)
+    with pytest.raises(SystemExit):
+        fit_saving(target_task(weights), tmp_path, *callbacks)
+    assert torch.load(tmp_path / "latest.ckpt", weights_only=True)["global_step"] == 2
 
 
 @pytest.mark.parametrize("steps", [4, 5])

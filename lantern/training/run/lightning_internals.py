@@ -1,5 +1,7 @@
 """Private interfaces of Lightning that a training relies on."""
 
+from math import inf
+
 import pytorch_lightning as pl
 
 
@@ -7,6 +9,12 @@ def is_validation_due(trainer: pl.Trainer) -> bool:
     """Whether a validation follows the ending training batch; false if one follows every batch."""
     loop = trainer.fit_loop
     return trainer.val_check_batch != 1 and loop.epoch_loop._should_check_val_fx(loop._data_fetcher)
+
+
+def is_validation_next(trainer: pl.Trainer) -> bool:
+    """Whether one follows the next training batch, by the number of batches; false if one follows every batch."""
+    every = trainer.val_check_batch or inf  # None: by the time
+    return every > 1 and (trainer.fit_loop.total_batch_idx + 2) % every == 0
 
 
 def is_last_step(trainer: pl.Trainer) -> bool:

@@ -25,7 +25,8 @@ from lantern.models.checkpoints import local_hashes, weights_file
 from lantern.runtime.files import EXPORTED, is_file, replace_file, replace_text
 from lantern.runtime.overrides import leaves
 from lantern.runtime.provenance import read_provenance, write_provenance
-from lantern.training.run.lightning_internals import is_last_step, is_validation_due
+from lantern.training.run.budget import progress_of
+from lantern.training.run.lightning_internals import is_last_step, is_validation_due, is_validation_next
 from lantern.types import reader_of
 
 CONFIG, METRICS = "config.yaml", "metrics.csv"
@@ -57,14 +58,19 @@ def _write(checkpoint: dict[str, Any], path: Path) -> None:
 
 class LatestCheckpoint(ModelCheckpoint):
     """The checkpoint from which a killed run resumes. A step right before a validation is not saved, because Lightning
-    would count that validation as done. The last step is also saved, for ckpt_path=last."""
+    would count that validation as done; the step before it is, for a run that is ended within the validation. The last
+    step is also saved, for ckpt_path=last."""
+
+    _used = 0.0  # share of the budget, at the end of the step before
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        before, self._used = self._used, progress_of(trainer)
         if is_validation_due(trainer):
             return
-        if is_last_step(trainer):
+        is_nearly_last = self._used + 1.5 * (self._used - before) >= 1  # steps take different times
+        if is_last_step(trainer) or is_validation_next(trainer) or is_nearly_last:
             self.save(trainer)
         else:
             super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
