@@ -161,9 +161,3 @@ def figure_of(key: str) -> Figure:
 def figures(**wanted: object) -> list[Figure]:
     """Those with these values, such as kept=True, in their order."""
     return [one for one in FIGURES.values() if all(getattr(one, name) == value for name, value in wanted.items())]
-
-
-def glossary() -> str:
-    """The table of docs/glossary.md."""
-    lines = (f"| `{one.key}` | {one.title} | {one.explanation} |" for one in FIGURES.values())
-    return "\n".join(["| key | title | meaning |", "|---|---|---|", *lines, ""])

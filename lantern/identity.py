@@ -30,9 +30,8 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PLAIN_DECODING = ("model", "sampling", "dtype", "device", "compile", "tf32")  # what plain decoding is built from
 READING = ("acceptance", "verification", "tree", "sampling")  # parts of one's own whose settings may name files
 DECODING = (*PLAIN_DECODING, "drafter", "tree", "acceptance", "verification")
-NOT_IN_FINGERPRINT = (  # changes no figure
-    "paths", "tracking", "sweep", "budget", "shards", "shard", "optimized_metric",
-)  # fmt: skip
+# what changes no figure
+NOT_IN_FINGERPRINT = ("paths", "tracking", "sweep", "budget", "shards", "shard", "optimized_metric")
 
 
 def digest(value: object) -> str:

@@ -121,9 +121,7 @@ class PipelineFactory:
         if isinstance(drafter, NoDrafter):
             return self(None)
         if has_latents(self.plain.target) and not isinstance(drafter, LatentDrafter):
-            raise LanternError(
-                f"drafter={drafter.name} drafts codes, the tokens are latents; use drafter=latent_jacobi"
-            )
+            raise LanternError(f"drafter={drafter.name} drafts codes, tokens are latents; use drafter=latent_jacobi")
         return replace(self.plain, drafter=drafter)
 
 
@@ -136,9 +134,8 @@ def pipelines(
     target = model.configured(sampling.cfg_scale, compile)
     rule = bind_missing(acceptance, codebook=target.codebook)
     if absent := [name for name in OF_A_RULE if not hasattr(rule, name)]:
-        raise LanternError(
-            f"{type(rule).__name__} is no AcceptanceRule of lantern/types.py; give it {', '.join(absent)}"
-        )
+        kind = type(rule).__name__
+        raise LanternError(f"{kind} is no AcceptanceRule of lantern/types.py; give it {', '.join(absent)}")
     verifier: Verification = bind_missing(verification, rule=rule, sampling=sampling, target=target)
     if sampling.is_greedy and abilities_of(verifier).tosses_coins:
         raise LanternError(f"verification={verifier.name} tosses coins; at temperature=0 use verification=shared_noise")
@@ -154,10 +151,7 @@ def check_skip(pipeline: Pipeline) -> None:
     """LanternError if the rule skips all that is drafted: the images would be the drafter's."""
     depth, skip = pipeline.drafter.depth, pipeline.rule.parameters.get("skip", 0)
     if 0 < depth <= skip:
-        raise LanternError(
-            f"acceptance.skip={skip} leaves nothing to judge of what {pipeline.drafter.name} drafts, {depth} tokens "
-            f"deep; give {depth - 1} at most"
-        )
+        raise LanternError(f"acceptance.skip={skip} leaves no draft to judge, {depth} deep; give {depth - 1} at most")
 
 
 def missing_arguments(part: object) -> set[str]:

@@ -65,9 +65,8 @@ def prompt_numbers(num_images: int, num_prompts: int, images_per_prompt: object)
     """Of each image: the prompts in turn, as evaluate.py makes them; or several images of a prompt one by one."""
     if not is_whole(images_per_prompt) or images_per_prompt < 1:
         raise LanternError(f"images_per_prompt={images_per_prompt} is no number of images; give a whole number from 1")
-    if num_prompts * images_per_prompt > num_images or (
-        images_per_prompt > 1 and num_prompts * images_per_prompt < num_images
-    ):
+    wanted = num_prompts * images_per_prompt
+    if wanted > num_images or (images_per_prompt > 1 and wanted < num_images):
         raise LanternError(
             f"{num_images} images are not those of {num_prompts} prompts with images_per_prompt={images_per_prompt}; "
             f"give the prompts of these images, in their order by name"

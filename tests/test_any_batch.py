@@ -28,10 +28,9 @@ from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
+from lantern.verification import Ratio, SharedNoise
 from lantern.verification.block import Block
-from lantern.verification.ratio import Ratio
 from lantern.verification.shared_law import SharedLaw
-from lantern.verification.shared_noise import SharedNoise
 
 IMAGES = 8
 ORDER = [(11 * i + 5) % IMAGES for i in range(IMAGES)]

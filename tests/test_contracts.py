@@ -166,7 +166,7 @@ def test_every_tree_grows_for_a_stub_target(tree, verification):
 
 def test_a_drafter_that_reads_layers_says_what_it_lacks():
     """Catches an error in the middle of decoding: no such layer, or a target that hands none out."""
-    with pytest.raises(LanternError, match=r"layers \[0, 2\], which has 2; use a drafter of this target"):
+    with pytest.raises(LanternError, match=r"layers \[0, 2\], this target has 2; use one made for it"):
         tiny_eagle(tiny_target(), STATIC, Sampling(), layers=(0, 2))
     with pytest.raises(LanternError, match=r"StubTarget hands out no inputs of its layers.*recipe=eagle3"):
         layered(StubTarget())

@@ -20,8 +20,7 @@ from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
 from lantern.types import Generation, Round
-from lantern.verification.ratio import Ratio
-from lantern.verification.shared_noise import SharedNoise
+from lantern.verification import Ratio, SharedNoise
 
 PAPER_FIGURES = json.loads((GOLDEN / "static_trees.json").read_text())
 TREES = {name: StaticTree(PAPER_FIGURES[name]) for name in PAPER_FIGURES} | {

@@ -130,10 +130,8 @@ def test_a_drafter_is_trained_on_a_folder_and_measured(home, monkeypatch):
     (home / "bin" / "python").write_text(f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:])\n")
     (home / "bin" / "python").chmod(0o755)
     command = ["bash", str(EXAMPLES / "train_on_your_folder.sh"), str(home / "images"), str(home / "mine")]
-    found = {"PATH": f"{home}/bin:{os.environ['PATH']}"}
-    done = subprocess.run(
-        [*command, *TINY_TRAINING], check=True, capture_output=True, text=True, env=os.environ | found
-    )
+    own = os.environ | {"PATH": f"{home}/bin:{os.environ['PATH']}"}
+    done = subprocess.run([*command, *TINY_TRAINING], check=True, capture_output=True, text=True, env=own)
     monkeypatch.setenv("WANDB_MODE", "disabled")
     with trainings_here(monkeypatch):
         for line in done.stdout.splitlines():

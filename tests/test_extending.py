@@ -254,9 +254,7 @@ EDITS = [
 
 
 @pytest.mark.parametrize(("extension", "before", "after"), EDITS)
-def test_edited_code_gives_a_new_row_in_the_same_folder(
-    extension, before, after, weights, tmp_path, monkeypatch, capsys
-):
+def test_edited_code_gives_a_new_row_in_its_folder(extension, before, after, weights, tmp_path, monkeypatch, capsys):
     """Catches the old table of an edited rule or metric, whose settings are the same."""
     words = command(extension, tmp_path, weights)
     words += ["output_tv.num_positions=8", "output_tv.num_images=1"] if extension is RULE else []

@@ -5,18 +5,17 @@ import csv
 from support.pages import read_content
 
 from lantern.evaluation.rows import encode
-from lantern.figures import FIGURES, Figure, figure_of, glossary
+from lantern.figures import FIGURES, Figure, figure_of
 from lantern.reporting.merge import merge_points
 from lantern.reporting.ranking import Budget
 from lantern.runtime.files import replace_text
-from tools.results import Table, measure, render, rows_of
+from tools.results import Table, glossary, measure, render, rows_of
 
 
 def test_a_new_figure_is_found_wherever_rows_are_shown(tmp_path, monkeypatch, capsys):
     """Catches a list of keys beside FIGURES that a new figure has to be added to as well."""
-    warm = Figure(
-        "warmth", "warm colours", "Share of red.", "images", "low", bounds=True, shown=True, printed=1, kept=True
-    )
+    shown = {"bounds": True, "shown": True, "printed": 1, "kept": True}
+    warm = Figure("warmth", "warm colours", "Share of red.", "images", "low", **shown)
     monkeypatch.setitem(FIGURES, "warmth", warm)
     row = {"model": "m", "drafter": "eagle", "tree": "t", "acceptance": "exact", "verification": "ratio"}
     row |= {"warmth": 0.25, "warmth_low": 0.2, "warmth_high": 0.3, "speedup": 2.0}

@@ -26,10 +26,9 @@ from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
+from lantern.verification import Ratio, SharedNoise
 from lantern.verification.block import Block
-from lantern.verification.ratio import Ratio
 from lantern.verification.shared_law import SharedLaw
-from lantern.verification.shared_noise import SharedNoise
 from lantern.verification.traversal import Traversal
 
 TREES = {

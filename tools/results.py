@@ -22,7 +22,7 @@ from lantern.data.prompts import load_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY, WARNING_BREAK, Row, append_rows, read_rows
 from lantern.evaluation.run_folder import FINISHED
-from lantern.figures import FIGURES, figures, glossary
+from lantern.figures import FIGURES, figures
 from lantern.identity import DECODING, PACKAGE, bytes_hash, code_of, digest
 from lantern.models.checkpoints import local_hashes
 from lantern.reporting.table import format_value
@@ -377,6 +377,12 @@ def main(names: Sequence[str]) -> None:
     write_block(docs / "lab" / "field.md", "board", render_board(tables, docs))
     write_block(docs / "lab" / "results.md", "protocols", render_protocols(tables, docs))
     write_block(docs / f"{GLOSSARY}.md", "figures", glossary())
+
+
+def glossary() -> str:
+    """The table of docs/glossary.md."""
+    lines = (f"| `{one.key}` | {one.title} | {one.explanation} |" for one in FIGURES.values())
+    return "\n".join(["| key | title | meaning |", "|---|---|---|", *lines, ""])
 
 
 if __name__ == "__main__":

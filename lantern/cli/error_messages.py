@@ -14,15 +14,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException, MissingConfigException
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from omegaconf.errors import (
-    ConfigAttributeError,
-    ConfigKeyError,
-    InterpolationResolutionError,
-    MissingMandatoryValue,
-    OmegaConfBaseException,
-    UnsupportedInterpolationType,
-)
+from omegaconf import DictConfig, OmegaConf, errors, open_dict, read_write
 
 from lantern.cli.composing import VERSION_BASE, expand_home, reporting_by
 from lantern.cli.settings import check_added, for_the_points_that_have_them, register_help
@@ -145,7 +137,7 @@ def _report(report: Callable[[Callable[[], object]], object], work: Callable[[],
 def sentence(error: CompactHydraException) -> str:
     """The error in one line, with what OmegaConf says of its cause."""
     cause = error.__cause__
-    if isinstance(cause, ConfigKeyError | ConfigAttributeError):
+    if isinstance(cause, errors.ConfigKeyError | errors.ConfigAttributeError):
         setting, known = str(cause.full_key), cause.parent_node
         taken = [key for key in map(str, known) if key[0] != "_"] if isinstance(known, DictConfig) else []
         if part := setting.rpartition(".")[0]:
@@ -161,7 +153,7 @@ def sentence(error: CompactHydraException) -> str:
             return f"{where}{group}={option} is no option; {meant(option, known)}give one of {', '.join(known)}"
     message = str(error).split("Config search path:")[0].strip().removeprefix("error: ")
     said = [message.replace(":\n\t", ": ").replace("\n\t", ", ").replace("\n\n", "; ")]
-    if isinstance(error.__cause__, OmegaConfBaseException):
+    if isinstance(error.__cause__, errors.OmegaConfBaseException):
         said += [line for line in str(error.__cause__).splitlines()[:1] if line not in message]
     return "; ".join(" ".join(part.split()).rstrip(".") for part in said)
 
@@ -178,10 +170,10 @@ def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternEr
             return LanternError("what reads this output has ended; started again in the same folder the run goes on")
         if isinstance(seen, ValueError) and str(seen).startswith(NAMELESS):
             return LanternError(NO_OPTION)
-        if isinstance(seen, MissingMandatoryValue):
+        if isinstance(seen, errors.MissingMandatoryValue):
             name = _whole_name(seen.full_key, cfg)
             return LanternError(f"{name} has no value; give {name}=…")
-        if isinstance(seen, InterpolationResolutionError | UnsupportedInterpolationType):
+        if isinstance(seen, errors.InterpolationResolutionError | errors.UnsupportedInterpolationType):
             said = ": ".join(filter(None, (seen.full_key, str(seen).splitlines()[0])))
             return LanternError(f"{said}; write \\${{…}} for a text that has one")
         if isinstance(seen, ImportError) and (unloadable := UNLOADABLE.match(str(seen))):

@@ -47,11 +47,9 @@ def evaluate(cfg: DictConfig) -> float | None:
 @command("export")
 def export(cfg: DictConfig) -> None:
     """Writes a drafter into a folder of its own."""
-    run = HydraConfig.get()
+    drafter = HydraConfig.get().runtime.choices.drafter
     if "checkpoint" not in cfg.drafter:
-        raise LanternError(
-            f"drafter={run.runtime.choices.drafter} has no weights to export; use drafter=eagle drafter.checkpoint=…"
-        )
+        raise LanternError(f"drafter={drafter} has no weights to export; use drafter=eagle drafter.checkpoint=…")
     if not cfg.to:  # which Path takes for the working folder
         raise LanternError(f"to={cfg.to} names no folder; give the one to write to")
     from lantern.drafters.export import write_drafter

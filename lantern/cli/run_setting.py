@@ -116,15 +116,10 @@ def _input_hashes(config: Mapping, target: Target, prompts: Sequence[str]) -> di
     }
 
 
-def _searched(
-    config: Mapping, request: Request, hashes: Mapping[str, str | None], folder: Path
-) -> tuple[int, SavedChoice]:
+def _searched(config: Mapping, request: Request, hashes: Mapping, folder: Path) -> tuple[int, SavedChoice]:
     """For tree=auto the number of images that are decoded at once, and where its choice is stored."""
     if request.is_sharded:
-        raise LanternError(
-            f"shards={request.shards} would each find a tree of their own by tree=auto; give a tree, or a window's "
-            "drafter.length"
-        )
+        raise LanternError(f"shards={request.shards} would each search a tree; give one, or a window's drafter.length")
     size = 1 if request.num_timed else request.images_at_once
     return size, SavedChoice(folder / CHOICE, identity.choice_key(config, hashes, size))
 

@@ -10,9 +10,8 @@ from lantern.errors import LanternError, is_number, meant
 from lantern.runtime.home import CONFIG_FOLDER
 
 GROUPS = "Groups, as group=option; those with a + are added, as +group=option:"
-GROUP = re.compile(
-    r"  (?:- (?:optional )?(?=[^#]*#)|# (\+?))(\w+):(?:[^#]*#)? (.+)"
-)  # in a yaml's defaults; what it is
+# in a yaml's defaults; what it is
+GROUP = re.compile(r"  (?:- (?:optional )?(?=[^#]*#)|# (\+?))(\w+):(?:[^#]*#)? (.+)")
 SETTING = re.compile(r"\w+(\.\w+)+")
 OWN = "Its own settings, as setting=value, with their defaults (conf/{}.yaml):"
 REST = "--cfg job prints all settings, those of the chosen options included; their yaml in conf/ explains them."
@@ -58,9 +57,7 @@ def check_settings(cfg: DictConfig) -> None:
             raise LanternError(f"{switch}={cfg[switch]} is no switch; give true or false")
     if cfg.device in (None, "meta"):
         device = cfg.device or "null"
-        raise LanternError(
-            f"device={device} computes no values; give auto, cpu or cuda, or dry_run=true for the memory"
-        )
+        raise LanternError(f"device={device} computes nothing; give auto, cpu or cuda, or dry_run=true for the memory")
 
 
 def check_added(cfg: DictConfig, overrides: Sequence[str], groups: Iterable[str], command: str) -> None:
@@ -113,8 +110,6 @@ def figure_of(figures: Mapping[str, object], name: str | None) -> float | None:
         return None
     known = {key: float(value) for key, value in figures.items() if is_number(value)}
     if name not in known:
-        others = ", ".join(known) or "none"
-        raise LanternError(
-            f"optimized_metric={name} is no figure of this run; {meant(name, known)}give one of {others}"
-        )
+        these = ", ".join(known) or "none"
+        raise LanternError(f"optimized_metric={name} is no figure of this run; {meant(name, known)}give one of {these}")
     return known[name]

@@ -73,9 +73,8 @@ class SweepReport(Callback):
         try:
             self._report()
         except Exception as error:
-            raise SystemExit(
-                f"error: the points are done, their report is not: {user_error(error) or error}"
-            ) from error
+            reason = user_error(error) or error
+            raise SystemExit(f"error: the points are done, their report is not: {reason}") from error
 
     def report_failed(self) -> None:
         """Reports a sweep whose end Hydra has left out."""

@@ -22,11 +22,7 @@ class Tolerance:
 
     def __init__(self, eps: float) -> None:
         check_least("acceptance", 0, eps=eps)  # 0.001 accepts what differs by rounding
-        self.eps, self.lossless = eps, eps == 0
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        return {"eps": self.eps}
+        self.eps, self.lossless, self.parameters = eps, eps == 0, {"eps": eps}
 
     def accepts(self, drafted: Tensor, picks: Tensor) -> Tensor:
         """[..., C] each -> [...] whether the draft is near enough."""

@@ -63,15 +63,11 @@ class Budget(NamedTuple):
 
     def check(self, folder: Path, share: float) -> None:
         needed, free = share * self.num_bytes / GIB, shutil.disk_usage(folder).free / GIB
+        told = f"{self.what} take up to {needed:.3g} GiB"
         if needed > self.limit_gib:
-            raise LanternError(
-                f"{self.what} take up to {needed:.3g} GiB, their budget_gib is {self.limit_gib}; raise it or give fewer"
-            )
+            raise LanternError(f"{told}, their budget_gib is {self.limit_gib}; raise it or give fewer")
         if needed > free:
-            raise LanternError(
-                f"{self.what} take up to {needed:.3g} GiB, {folder} has {free:.3g} GiB left; "
-                "make room, give fewer, or choose another disk with paths.cache_dir=…"
-            )
+            raise LanternError(f"{told}, {folder} has {free:.3g} GiB; make room, give fewer or another paths.cache_dir")
 
 
 def cached_rows(

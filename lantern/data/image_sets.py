@@ -67,9 +67,7 @@ class ArrayImages:
         if dtype != np.uint8 or len(self.shape) != 4 or self.shape[3] != 3 or is_transposed or not self.shape[0]:
             raise LanternError(f"{path} has {ARRAY} of {dtype} {[*self.shape]}; give images as uint8 [N, H, W, 3]")
         if size and self.shape[1:3] != (size, size):
-            raise LanternError(
-                f"size={size}, and {path} has images of {self.shape[2]} x {self.shape[1]}; leave size out"
-            )
+            raise LanternError(f"size={size}: {path} has images of {self.shape[2]} x {self.shape[1]}; leave size out")
         self._start = self._file.tell()
 
     def __len__(self) -> int:
@@ -120,9 +118,7 @@ def open_images(source: str | Path, size: int | None = None) -> Images:
     if found := HUB_SOURCE.fullmatch(str(source)):
         name, split, count = found.groups()
         return HubImages(name, split, count and int(count), size)
-    raise LanternError(
-        f"nothing at {source}; give a folder of images, an .npz, or a data set of the Hub as user/name:split"
-    )
+    raise LanternError(f"nothing at {source}; give a folder of images, an .npz, or a Hub data set as user/name:split")
 
 
 def holds_images(source: str | Path) -> bool:
@@ -136,9 +132,7 @@ def read_statistics(source: str | Path) -> tuple[np.ndarray, np.ndarray] | None:
     with _readable(source), np.load(Path(source).expanduser()) as file:
         mean, covariance = (file[name].astype(np.float64) for name in STATISTICS)
     if mean.ndim != 1 or not mean.size or covariance.shape != (len(mean),) * 2:
-        raise LanternError(
-            f"{source} has mu {[*mean.shape]} and sigma {[*covariance.shape]}; give those of one network"
-        )
+        raise LanternError(f"{source} has mu {[*mean.shape]} and sigma {[*covariance.shape]}; give one network's")
     if not np.isfinite(mean).all() or not np.isfinite(covariance).all():
         raise LanternError(f"{source} has values in mu or sigma that are no numbers; compute them again")
     return mean, covariance
@@ -174,10 +168,7 @@ def _as_tensor(images: Iterable[np.ndarray], shapes: set[tuple[int, ...]]) -> Te
     shapes |= {image.shape for image in listed}
     if len(shapes) > 1:
         sizes = " and ".join(f"{width} x {height}" for height, width, _ in sorted(shapes)[:2])
-        raise LanternError(
-            f"the images differ in size ({sizes}); make them one size, or let lantern.score crop and resize them by "
-            "size=256"
-        )
+        raise LanternError(f"the images differ in size ({sizes}); make them one size, or give lantern.score size=256")
     return torch.from_numpy(np.stack(listed)).permute(0, 3, 1, 2).float() / 255
 
 

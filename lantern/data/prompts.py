@@ -100,9 +100,7 @@ def _of_table(place: str, column: str | None) -> list[dict]:
         prompt = _text(record.values.get(key))
         if record.problem or not prompt:
             problem = record.problem or f"no {key!r} among {', '.join(record.values)}"
-            raise LanternError(
-                f"prompts: {record.name}: {problem}; give each row a prompt, or name its column: {place}:column"
-            )
+            raise LanternError(f"prompts: {record.name}: {problem}; give each row one, or its column: {place}:column")
         plain = {} if place.lower().endswith(".parquet") else record.values
         records[item or record.name] = plain | ({"name": item} if plain and item else {}) | {"prompt": prompt}
     if repeats:

@@ -17,18 +17,8 @@ from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.eagle.released import from_released, is_released
 from lantern.drafters.parallel import Parallel, ParallelNetwork
 from lantern.errors import CheckpointError, explaining
-from lantern.models.checkpoints import (
-    CONFIG_FILE,
-    FOLDER_FILES,
-    RANDOM,
-    check_finite,
-    load_described,
-    load_weights,
-    randomly_initialised,
-    read_file,
-    weights_file,
-    weights_hash,
-)
+from lantern.models import checkpoints
+from lantern.models.checkpoints import CONFIG_FILE, FOLDER_FILES, RANDOM, randomly_initialised, weights_hash
 from lantern.models.hub import find_folder
 from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.runtime.files import is_file
@@ -72,7 +62,7 @@ def _share(kind: type[Network], folder: Path, target: Target) -> Network:
     key = kind, folder, weights_hash(folder), target.weights_hash, weight.shape, weight.dtype, weight.device
     if (network := _in_use.get(key)) is None:
         network = _in_use[key] = load_network(folder, target, kind=kind).to(weight.device, weight.dtype)
-        check_finite(network.state_dict(), folder)  # also in a narrower dtype
+        checkpoints.check_finite(network.state_dict(), folder)  # also in a narrower dtype
     return network
 
 
@@ -103,7 +93,7 @@ def drafter_folder(checkpoint: str | Path, command: str = EAGLE, setting: str = 
 
 def is_drafter(folder: Path) -> bool:
     """Whether the folder holds a drafter's config and weights."""
-    return (folder / CONFIG_FILE).is_file() and weights_file(folder).is_file()
+    return (folder / CONFIG_FILE).is_file() and checkpoints.weights_file(folder).is_file()
 
 
 def is_training(path: Path) -> bool:
@@ -114,7 +104,7 @@ def is_training(path: Path) -> bool:
 def read_training(path: Path) -> tuple[dict[str, Tensor], dict]:
     """State dict and config of the drafter in a checkpoint of its training: what this training exports if it ends
     there, averaged weights where a callback averages them."""
-    content = read_file(path)
+    content = checkpoints.read_file(path)
     state, config = (content.get(key) if isinstance(content, dict) else None for key in ("state_dict", DESCRIPTION))
     if not isinstance(state, dict) or not isinstance(config, dict):
         raise CheckpointError(
@@ -124,21 +114,17 @@ def read_training(path: Path) -> tuple[dict[str, Tensor], dict]:
     return {name.removeprefix(NETWORK): value for name, value in state.items() if name.startswith(NETWORK)}, config
 
 
-def load_network(
-    checkpoint: str | Path, target: Target, setting: str = CHECKPOINT, kind: type[Any] = EagleNetwork
-) -> Any:
+def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOINT, kind: type = EagleNetwork) -> Any:
     """The drafter's network alone, to decode with or to train further, if it is one for this target. setting: the
     config key of `checkpoint`."""
     state, config = read_drafter(checkpoint)
     if kind is EagleNetwork and "levels" in config:
-        raise CheckpointError(
-            f"{checkpoint} is a parallel drafter: decode or train it with drafter=parallel, it is not converted"
-        )
+        raise CheckpointError(f"{checkpoint} is a parallel drafter, which is not converted; use drafter=parallel")
     command = EAGLE if kind is EagleNetwork else PARALLEL
     remedy = f"give {setting}=<a drafter of this target>, or distil one with: {command}"
     _check(state, config, checkpoint, target, remedy)
     sizes = {name: config[name] for name in signature(kind).parameters if name in config}
-    return load_described(kind, sizes, state, checkpoint, f"distil it again with: {command}")
+    return checkpoints.load_described(kind, sizes, state, checkpoint, f"distil it again with: {command}")
 
 
 def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, remedy: str) -> None:
@@ -149,9 +135,7 @@ def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, targe
         wanted["target_hash"] = target.weights_hash
     for key, value in wanted.items():
         if (found := config.get(key)) != value:
-            raise CheckpointError(
-                f"the drafter in {checkpoint} is for a target with {key}={found}, this one has {value}; {remedy}"
-            )
+            raise CheckpointError(f"{checkpoint} is for a target with {key}={found}, this one has {value}; {remedy}")
     if is_nameless:
         log.info("%s names no target: its sizes fit this one, more cannot be checked", checkpoint)
 
@@ -160,7 +144,7 @@ def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
     """State dict and config in our names, from either layout or a checkpoint of a training."""
     if is_training(path := Path(checkpoint)):
         return read_training(path)
-    state, config = load_weights(checkpoint)
+    state, config = checkpoints.load_weights(checkpoint)
     if not is_released(state):
         return state, config
     with explaining(f"{checkpoint}/{CONFIG_FILE} describes no drafter", "copy the drafter's own config.json"):

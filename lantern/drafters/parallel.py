@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter
 from lantern.drafters.eagle.kv_state import FeatureTarget, PairPass
-from lantern.drafters.eagle.network import PairNetwork, made_reads
+from lantern.drafters.eagle.network import Caches, PairNetwork, made_reads
 from lantern.engine.graphs import Outputs
 from lantern.errors import LanternError
 from lantern.models.llamagen.fused import FusedLayer, KVView, linear, precise
-from lantern.models.llamagen.transformer import Attention, Block, FeedForward, KeyValues
+from lantern.models.llamagen.transformer import Attention, Block, FeedForward
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, TreePolicy
 
@@ -80,8 +80,8 @@ class ParallelNetwork(PairNetwork):
         return self.chain(embeddings, before, predicted)
 
     def forward(
-        self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
-        caches: Sequence[KeyValues | None] | None = None, level: int = 0, above: Tensor | None = None,
+        self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None, caches: Caches = None,
+        level: int = 0, above: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """embeddings, features [B, T, D] of the roots' pairs; above [B, T, 4 D]: the pairs of places_above, zeros where
         there is none; see through_layers for the others, which are of the level's positions."""

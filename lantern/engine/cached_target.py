@@ -28,9 +28,8 @@ class CachedTarget:
     def __init__(self, tokenizer: ImageTokenizer, cfg_scale: float, weights_hash: str, device: torch.device) -> None:
         self.tokenizer, self.weights_hash = tokenizer, weights_hash
         self.cfg_scale, self.compiles = cfg_scale, False
-        self.passes: EagerPasses | PassGraphs = (
-            PassGraphs(CudaRecorder(device)) if device.type == "cuda" else EagerPasses()
-        )
+        gpu = device.type == "cuda"
+        self.passes: EagerPasses | PassGraphs = PassGraphs(CudaRecorder(device)) if gpu else EagerPasses()
         self.drafter_caches = ReusableCache()  # one drafter decodes at a time
         self._caches = ReusableCache(self.drafter_caches)
 

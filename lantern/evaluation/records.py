@@ -76,16 +76,11 @@ def lines_of(
 def image_costs(generation: Generation) -> list[Row]:
     """The cost of each image: its steps, drafter forwards in proportion to its steps, and an equal share of the
     batch's times and nodes."""
-    count = len(generation.tokens)
-    forwards = generation.drafter_forwards / max(1, len(generation.rounds))
-    shared = {
-        name: sum(getattr(r, part) for r in generation.rounds for part in parts) / count
-        for name, parts in PER_IMAGE.items()
-    }
-    shared |= {
-        "rounds": len(generation.rounds) / count, "drafter_forward_ms": 1e3 * generation.drafter_s / count,
-        "nodes": sum(r.num_judged for r in generation.rounds) / count,
-    }  # fmt: skip
+    count, rounds = len(generation.tokens), generation.rounds
+    forwards = generation.drafter_forwards / max(1, len(rounds))
+    shared = {key: sum(getattr(r, part) for r in rounds for part in parts) / count for key, parts in PER_IMAGE.items()}
+    shared |= {"rounds": len(rounds) / count, "nodes": sum(r.num_judged for r in rounds) / count}
+    shared["drafter_forward_ms"] = 1e3 * generation.drafter_s / count
     shared |= {"head_ms": 1e3 * generation.head_s / count} if generation.head_s else {}
     return [{"steps": int(n), "drafter_forwards": forwards * int(n), **shared} for n in generation.steps]
 

@@ -24,6 +24,7 @@ from lantern.types import Drafter
 from lantern.verification import Ratio, choose_shared_noise
 from lantern.verification.block import Block
 
+Parts = Mapping[str, Any]  # those that are checked, by what they are
 SIZES = ((3, 4), (4, 3))  # codes, tokens of an image
 TREES = (
     partial(chain, 2), partial(StaticTree, [[0], [1], [0, 0], [1, 0]]), partial(Eagle2Tree, total=4, depth=2, width=2),
@@ -50,9 +51,7 @@ SAMPLINGS = (  # what a rule forgets is found out by one of them alone
 )
 
 
-def setups(
-    given: Mapping[str, Any], target: TableTarget, sampling: Sampling, trees: Sequence[Any]
-) -> Iterator[DecodingSetup]:
+def setups(given: Parts, target: TableTarget, sampling: Sampling, trees: Sequence) -> Iterator[DecodingSetup]:
     rule = _made(given.get("rule", Exact), codebook=target.codebook)
     own = (Ratio(), choose_shared_noise(rule), Block())
     for verification in [given["verification"]] if "verification" in given else own:
@@ -61,9 +60,7 @@ def setups(
             yield DecodingSetup(target, drafter, verifier, rule, sampling)
 
 
-def _drafters(
-    given: Mapping[str, Any], target: TableTarget, sampling: Sampling, trees: Sequence[Any]
-) -> Iterator[Drafter]:
+def _drafters(given: Parts, target: TableTarget, sampling: Sampling, trees: Sequence) -> Iterator[Drafter]:
     length = 2 if trees is TREES else 4
     windows = [partial(Jacobi, length=length), partial(ProactiveJacobi, length=length, levels=1, width=2)]
     held = {"start": _object(given.get("start", Nearest)), "redraw": _object(given.get("redraw", redraw_coupled))}

@@ -123,10 +123,8 @@ def kernel_distances(
     """
     kinds = int(torch.cat([labels, real_labels]).max()) + 1
     made, known = _Side.of(features, chosen, labels, kinds), _Side.of(real, real_chosen, real_labels, kinds)
-    counted = ((made.counts > 1) & (known.counts > 1)).double()  # [S, K] texts with pairs of their own
-    return (
-        _mean_kernel(made, made, counted) - 2 * _mean_kernel(made, known, counted) + _mean_kernel(known, known, counted)
-    )
+    paired = ((made.counts > 1) & (known.counts > 1)).double()  # [S, K] texts with pairs of their own
+    return _mean_kernel(made, made, paired) - 2 * _mean_kernel(made, known, paired) + _mean_kernel(known, known, paired)
 
 
 class _Side(NamedTuple):

@@ -13,25 +13,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from lantern.data.image_sets import Images, holds_images, open_images, read_statistics
 from lantern.errors import LanternError, check_whole
 from lantern.identity import state_hash, tensor_hash
-from lantern.metrics.distances import (
-    FrechetTo,
-    Gaussian,
-    Manifolds,
-    chosen_of,
-    kernel_distances,
-    kernel_moves,
-    parts_without,
-    prompt_labels,
-)
-from lantern.metrics.intervals import (
-    Interval,
-    difference_interval,
-    left_out_interval,
-    prompt_groups,
-    share_bounds,
-    swapped_sides,
-    swaps,
-)
+from lantern.metrics import distances, intervals
+from lantern.metrics.intervals import Interval, difference_interval
 from lantern.metrics.metric import Metric, extract_features, size_of
 
 MIN_IMAGES = 8
@@ -48,7 +31,7 @@ class StoredReferences:
     def __init__(self, source: str | Path, size: int | None = None) -> None:
         """source, size: as open_images takes them, or an .npz of `mu` and `sigma`, as pytorch-fid and ADM write."""
         statistics = read_statistics(source)
-        self.gaussian = None if statistics is None else Gaussian(*map(torch.from_numpy, statistics))
+        self.gaussian = None if statistics is None else distances.Gaussian(*map(torch.from_numpy, statistics))
         self.images = open_images(source, size) if statistics is None or holds_images(source) else None
 
 
@@ -56,7 +39,7 @@ class Real(NamedTuple):
     """What is known of the real images."""
 
     features: Tensor | None  # [M, F]
-    gaussian: Gaussian | None  # where it is known and need not be fitted
+    gaussian: distances.Gaussian | None  # where it is known and need not be fitted
     is_paired: bool  # whether the i-th image is of prompt i, prompts cycling
     size: str | None  # of the images, where there are some
 
@@ -67,7 +50,7 @@ class Real(NamedTuple):
     def labels(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Text index of each image and of each real image; if real ones have no texts, all images get their own."""
         if self.is_paired:
-            return prompt_labels(prompts, len(self.features))
+            return distances.prompt_labels(prompts, len(self.features))
         everyone = torch.arange(len(prompts) + len(self.features))
         return everyone[: len(prompts)], everyone[len(prompts) :]
 
@@ -79,25 +62,23 @@ class Real(NamedTuple):
             return torch.from_numpy(places)
         return torch.from_numpy(groups[places])
 
-    def frechet(self) -> FrechetTo:
-        return FrechetTo(self.features if self.gaussian is None else self.gaussian)
+    def frechet(self) -> distances.FrechetTo:
+        return distances.FrechetTo(self.features if self.gaussian is None else self.gaussian)
 
     def frechet_without(self, made: Tensor, groups: np.ndarray) -> list[float]:
         """Fréchet distances of features [N, F], leaving out each group in turn, of real images too."""
         count = int(groups.max()) + 1
-        parts = parts_without(made, torch.from_numpy(groups), count)
+        parts = distances.parts_without(made, torch.from_numpy(groups), count)
         if self.gaussian is not None:
-            to = FrechetTo(self.gaussian)
+            to = distances.FrechetTo(self.gaussian)
             return [to(part) for part in parts]
-        known = parts_without(self.features, self.groups(groups), count)
-        return [FrechetTo(real)(part) for real, part in zip(known, parts, strict=True)]
+        known = distances.parts_without(self.features, self.groups(groups), count)
+        return [distances.FrechetTo(real)(part) for real, part in zip(known, parts, strict=True)]
 
 
 def _check_number(count: int, what: str) -> None:
     if count < MIN_IMAGES:
-        raise LanternError(
-            f"{count} {what} are too few to judge by; give {MIN_IMAGES} at least, or quality.num_images=0"
-        )
+        raise LanternError(f"{count} {what} are too few; give {MIN_IMAGES} at least, or quality.num_images=0")
 
 
 class Fidelity(Metric):
@@ -143,7 +124,7 @@ class Fidelity(Metric):
 
     def __call__(self, images: Images, prompts: Sequence[str]) -> dict[str, float]:
         """Fréchet and kernel distance, precision and recall, with 95 % bounds by leaving out groups of images."""
-        real, made, groups = self._real(prompts), self._features(images), prompt_groups(prompts)
+        real, made, groups = self._real(prompts), self._features(images), intervals.prompt_groups(prompts)
         if made.shape[1] != real.width:
             raise LanternError(
                 f"the references have statistics of {real.width} features and the extractor gives {made.shape[1]}; "
@@ -151,19 +132,20 @@ class Fidelity(Metric):
             )
         self._size = size_of(images)
         left = np.array(real.frechet_without(made, groups))
-        values = left_out_interval(real.frechet()(made), left).keys("frechet")
+        values = intervals.left_out_interval(real.frechet()(made), left).keys("frechet")
         values["frechet_low"] = max(0.0, values["frechet_low"])  # of the two, only the kernel distance can be negative
         if real.features is None:
             return values
         without = torch.arange(-1, int(groups.max()) + 1)[:, None]  # all images, then those without each group
         chosen, kept = torch.from_numpy(groups) != without, real.groups(groups) != without
-        kernel = kernel_distances(made, chosen, real.features, kept, *real.labels(prompts)).numpy()
-        values |= left_out_interval(float(kernel[0]), kernel[1:]).keys("kernel")
-        shares = Manifolds(made, real.features)(chosen, kept).numpy()  # fewer real images would have larger radii
+        kernel = distances.kernel_distances(made, chosen, real.features, kept, *real.labels(prompts)).numpy()
+        values |= intervals.left_out_interval(float(kernel[0]), kernel[1:]).keys("kernel")
+        manifolds = distances.Manifolds(made, real.features)  # fewer real images would have larger radii
+        shares = manifolds(chosen, kept).numpy()
         for column, (name, number) in enumerate({"precision": len(made), "recall": len(real.features)}.items()):
             share = float(shares[0, column])
-            moved = left_out_interval(share, shares[1:, column])
-            low, high = share_bounds(share, number)  # where all or none count, the jackknife has no width
+            moved = intervals.left_out_interval(share, shares[1:, column])
+            low, high = intervals.share_bounds(share, number)  # where all or none count, the jackknife has no width
             values |= Interval(share, max(0.0, min(low, moved.low)), min(1.0, max(high, moved.high))).keys(name)
         return values
 
@@ -174,22 +156,23 @@ class Fidelity(Metric):
         count = len(images)
         unswapped = torch.zeros(1, count, dtype=torch.bool)
         same = (pair[:count] == pair[count:]).all(1)
-        sides = swapped_sides(torch.cat([unswapped, swaps(count, self.resamples)]))
+        sides = intervals.swapped_sides(torch.cat([unswapped, intervals.swaps(count, self.resamples)]))
         sides = tuple(torch.where(same, side % count, side) for side in sides)  # equal to the last bit
         frechet = real.frechet()
         moved = {"frechet_diff": [frechet(pair[a]) - frechet(pair[b]) for a, b in zip(*sides, strict=True)]}
         if real.features is not None:
-            moved["kernel_diff"] = kernel_moves(pair, sides, real.features, *real.labels(prompts))
-        intervals = {name: difference_interval(float(found[0]), found[1:]) for name, found in moved.items()}
+            moved["kernel_diff"] = distances.kernel_moves(pair, sides, real.features, *real.labels(prompts))
+        found = {name: difference_interval(float(of[0]), of[1:]) for name, of in moved.items()}
         if real.features is not None:
             all_real = torch.ones(1, len(real.features), dtype=torch.bool)
-            shares = Manifolds(pair, real.features)(chosen_of(torch.cat(sides), 2 * count), all_real)
+            chosen = distances.chosen_of(torch.cat(sides), 2 * count)
+            shares = distances.Manifolds(pair, real.features)(chosen, all_real)
             lost = np.subtract(*reversed(shares.numpy().reshape(2, -1, 2)))  # [S, 2]
             for column, name in enumerate(("precision_loss", "recall_loss")):
-                intervals[name] = difference_interval(float(lost[0, column]), WIDER * lost[1:, column])
+                found[name] = difference_interval(float(lost[0, column]), WIDER * lost[1:, column])
                 if not same.all() and not lost[:, column].any():  # no swap changes it: no information on other images
-                    intervals[name] = Interval(0.0, float("nan"), float("nan"))
-        return {key: value for name, interval in intervals.items() for key, value in interval.keys(name).items()}
+                    found[name] = Interval(0.0, float("nan"), float("nan"))
+        return {key: value for name, interval in found.items() for key, value in interval.keys(name).items()}
 
     def warnings(self, prompts: Sequence[str]) -> list[str]:
         """Warns of the Fréchet distance's bias with few images, which is smaller for less varied sets, and of images of

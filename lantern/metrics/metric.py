@@ -12,6 +12,7 @@ from lantern.errors import LanternError
 from lantern.pipeline import Pipeline
 
 BATCH_SIZE = 64
+Figures = Mapping[str, object]  # by their keys of a result row
 
 
 class Metric(Protocol):
@@ -55,9 +56,7 @@ def scored(
 class LawMeasure(Protocol):
     """The distance of the output law from the target's, as keys of a result row."""
 
-    def measure(
-        self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
-    ) -> Mapping[str, object]: ...
+    def measure(self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Figures: ...
 
 
 def batches(images: Images, size: int = BATCH_SIZE) -> Iterator[Tensor]:

@@ -11,6 +11,7 @@ from lantern.acceptance.exact import Exact
 from lantern.acceptance.neighbours import distances, nearest
 from lantern.acceptance.relaxed import Relaxation
 from lantern.metrics.intervals import clustered_mean
+from lantern.metrics.metric import Figures
 from lantern.metrics.profile import logits_of
 from lantern.metrics.visits import Visit, VisitedPositions, committed_law, record_visits
 from lantern.noise import Noise, Purpose, gumbel_argmax, image_seed
@@ -22,6 +23,7 @@ RANKS = 256  # of neighbours that mass is moved to; the rest is moved to any cod
 ROWS_AT_ONCE = 1024  # of a table of distances
 QUANTILES = (0.5, 0.9)
 ROUNDING = 1e-6  # of a total variation
+Bounds = tuple[float, float]
 FLOOR_STRIDE = 3  # the exact rule is measured at every third position: it takes as long as the rule itself
 
 
@@ -70,9 +72,7 @@ class OutputTV(VisitedPositions):
 
     least_redraws = 1
 
-    def measure(
-        self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
-    ) -> dict[str, object]:
+    def measure(self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Figures:
         """Row keys: output_tv and code_distance with bounds and quantiles over positions, and the estimator's name;
         least_output_tv where a token's law depends on more than its node, as under block verification.
 
@@ -98,7 +98,7 @@ class OutputTV(VisitedPositions):
 
     def of_visits(
         self, visits: Sequence[Visit], rule: AcceptanceRule, verification: Verification, codes: CodeDistance
-    ) -> dict[str, object]:
+    ) -> Figures:
         """Row keys of given positions. The floor is the exact rule's value with the same redraws, which would be 0 with
         infinitely many; output_tv_redraws is None where every position has a closed form."""
         noise = self._noise(visits[0].p)
@@ -133,7 +133,7 @@ def _is_of_its_node(pipeline: Pipeline) -> bool:
     return is_of_it and draws_from_q and not isinstance(pipeline.rule, RoundReader)
 
 
-def _least(visits: Sequence[Visit]) -> dict[str, object]:
+def _least(visits: Sequence[Visit]) -> Figures:
     """A lower bound of the output TV from the tokens alone, if drafts are committed too often. Codes with α p > q,
     where α is the sum of min(p, q), come from the residual more often than from the draft. The bound is their
     probability in p minus their share among the first tokens of rounds; for the exact law it is 0 on average."""
@@ -151,7 +151,7 @@ def _least(visits: Sequence[Visit]) -> dict[str, object]:
     return {"least_output_tv": mean, **bounds}
 
 
-def _compare_picks(pipeline: Pipeline, prompts: list[str], seeds: list[int], batch_size: int) -> dict[str, object]:
+def _compare_picks(pipeline: Pipeline, prompts: list[str], seeds: list[int], batch_size: int) -> Figures:
     """The share of tokens that differ from plain decoding's pick behind the same prefix, with the same noise: an upper
     bound of the total variation on a chain."""
     target, codes = pipeline.target, CodeDistance(pipeline.target.codebook, ranks=1)
@@ -159,9 +159,8 @@ def _compare_picks(pipeline: Pipeline, prompts: list[str], seeds: list[int], bat
     batches = [slice(start, start + batch_size) for start in range(0, len(prompts), batch_size)]
     picks = torch.cat([plain_picks(target, pipeline.sampling, prompts[b], seeds[b], tokens[b]) for b in batches])
     images = np.repeat(np.arange(len(tokens)), tokens.shape[1])
-    differs, apart = (  # [B L]
-        values.double().flatten().cpu().numpy() for values in (picks != tokens, codes.of_tokens(picks, tokens))
-    )
+    both = picks != tokens, codes.of_tokens(picks, tokens)
+    differs, apart = (values.double().flatten().cpu().numpy() for values in both)  # [B L]
     row = summary("output_tv", differs, images) | summary("code_distance", apart, images, (0.0, np.inf))
     row["output_tv_estimator"] = "differing picks"
     return row if pipeline.lossless else _bound_unseen(row, differs, images)
@@ -188,9 +187,7 @@ def total_variation(p: Tensor, law: Tensor) -> float:
     return float((p.double() - law.double()).abs().sum() / 2)
 
 
-def summary(
-    name: str, found: np.ndarray, images: np.ndarray, within: tuple[float, float] = (0.0, 1.0)
-) -> dict[str, object]:
+def summary(name: str, found: np.ndarray, images: np.ndarray, within: Bounds = (0.0, 1.0)) -> dict[str, object]:
     """Mean, its 95 % bounds, and quantiles of values at positions [N] of images [N]. The bounds resample whole images,
     because positions of one image resemble one another; they are nan for a single image, and clipped to `within`, the
     range of the values."""
@@ -200,7 +197,7 @@ def summary(
     return {name: mean, **bounds, **quantiles, f"{name}_positions": len(found)}
 
 
-def _bound_unseen(row: dict[str, object], found: np.ndarray, images: np.ndarray) -> dict[str, object]:
+def _bound_unseen(row: dict[str, object], found: np.ndarray, images: np.ndarray) -> Figures:
     """The row of a lossy rule. If the rule changed no law at the measured positions, it may still change others: the
     upper bound then assumes a TV of 1 where it does, and that all positions of an image are alike. The distance in the
     codebook has no largest value, so it gets no bound."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lantern.continuous.latent_sampling import GaussianNoise, TokenHead
+from lantern.metrics.metric import Figures
 from lantern.metrics.output_tv import summary
 from lantern.metrics.visits import Visit, VisitedPositions, record_visits
 from lantern.noise import image_seed
@@ -30,9 +31,7 @@ class TokenDistance(VisitedPositions):
 
     least_redraws = 2  # whose distances are taken two by two
 
-    def measure(
-        self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
-    ) -> dict[str, object]:
+    def measure(self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Figures:
         """Row keys: output_distance with bounds and quantiles over positions, and the share of positions at which the
         test tells the laws apart; the floors are those of a second sample of the target. Empty without drafts."""
         if not self.num_positions or not pipeline.drafter.depth:

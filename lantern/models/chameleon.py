@@ -4,7 +4,7 @@ codes; transformers' own mask of image logits is not used."""
 
 import re
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
 import torch
@@ -73,14 +73,12 @@ def read_vqgan(path: Path, part: str | None = None) -> dict[str, Tensor]:
     numbered from the highest resolution, which LlamaGen's has last."""
     state = {name: value for name, value in read_weights(path, part).items() if not name.startswith("loss.")}
     levels = 1 + max((int(found[1]) for name in state if (found := UP.match(name))), default=0)
-    return {_llamagen_name(name, levels): value for name, value in state.items()}
 
+    def llamagen_name(name: str) -> str:
+        name = UP.sub(lambda found: f"decoder.conv_blocks.{levels - 1 - int(found[1])}.", name)
+        return reduce(lambda known, names: known.replace(*names), RENAMED.items(), name)
 
-def _llamagen_name(name: str, levels: int) -> str:
-    name = UP.sub(lambda found: f"decoder.conv_blocks.{levels - 1 - int(found[1])}.", name)
-    for old, new in RENAMED.items():
-        name = name.replace(old, new)
-    return name
+    return {llamagen_name(name): value for name, value in state.items()}
 
 
 def load_anole(

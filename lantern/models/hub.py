@@ -21,6 +21,7 @@ MODEL_FILES = ("*.safetensors", "*.json", "*.model", "*.txt")
 GENERATION_FILE = "generation_config.json"
 COMMIT = re.compile(r"[/\\]snapshots[/\\]([0-9a-f]{40})\b")  # in the paths of the client's cache
 UNREACHABLE = (HfHubHTTPError, HFValidationError, httpx.HTTPError, OSError, ValueError)
+Suffices = Callable[[Path], bool]  # whether a cached file or folder is complete
 _commits: dict[str, str] = {}  # by Hub id, with its revision, of what this process has found
 
 
@@ -44,22 +45,17 @@ def find_file(source: str | Path, name: str, setting: str) -> Path:
 
 
 def find_folder(
-    source: str | Path, setting: str, files: Sequence[str] = MODEL_FILES,
-    suffices: Callable[[Path], bool] = is_complete,
-) -> Path:  # fmt: skip
+    source: str | Path, setting: str, files: Sequence[str] = MODEL_FILES, suffices: Suffices = is_complete
+) -> Path:
     """A model folder, by default with the files that transformers reads. source: that folder, or a Hub id; suffices:
     whether a cached folder is complete."""
     path = Path(source).expanduser()
     if path.is_dir():
         return path
-    return _of_the_hub(
-        source, setting, partial(huggingface_hub.snapshot_download, allow_patterns=list(files)), suffices
-    )
+    return _of_the_hub(source, setting, partial(huggingface_hub.snapshot_download, allow_patterns=[*files]), suffices)
 
 
-def _of_the_hub(
-    source: str | Path, setting: str, fetch: Callable[..., str], suffices: Callable[[Path], bool], *name: str
-) -> Path:
+def _of_the_hub(source: str | Path, setting: str, fetch: Callable[..., str], suffices: Suffices, *name: str) -> Path:
     """name: of one file, none for a folder of them."""
     what = name[0] if name else "the folder of the model"
     if not (known := HUB_ID.fullmatch(str(source))):
@@ -74,9 +70,7 @@ def _of_the_hub(
     return found
 
 
-def _cached_or_fetched(
-    source: str | Path, fetch: Callable[..., str], suffices: Callable[[Path], bool], *name: str
-) -> Path:
+def _cached_or_fetched(source: str | Path, fetch: Callable[..., str], suffices: Suffices, *name: str) -> Path:
     """The cached files, without network access, if complete; else fetched. source: with or without @revision."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # hides a warning per retry
     repository, _, revision = str(source).partition("@")

@@ -55,7 +55,5 @@ def load_t5(
     if checkpoint == RANDOM:
         return WordFeatures(SCENE_WORDS, dim, length)
     ignored = ("decoder.", "lm_head.")
-    encoder, text, made_of = load_pretrained(
-        T5EncoderModel, checkpoint, dtype, device, ignored=ignored, setting=setting
-    )
-    return T5Features(encoder, text, length, made_of)
+    encoder, text, used = load_pretrained(T5EncoderModel, checkpoint, dtype, device, ignored=ignored, setting=setting)
+    return T5Features(encoder, text, length, used)

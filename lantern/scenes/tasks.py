@@ -15,18 +15,9 @@ from torch.func import functional_call
 from lantern.errors import LanternError, check_least
 from lantern.models.checkpoints import load_strictly, load_weights, save_weights
 from lantern.models.llamagen.tokenizer import VQTokenizer
+from lantern.scenes import tokenizer_learning as learning
 from lantern.scenes.critic import IGNORED, Critic, as_images, labels_of
 from lantern.scenes.reconstruction import ReconstructionMeter, psnr
-from lantern.scenes.tokenizer_learning import (
-    STRIDE,
-    ClusteredCodebook,
-    PatchDiscriminator,
-    balance_gradient,
-    crop_from,
-    hinge_loss,
-    start_linear,
-    texture_loss,
-)  # fmt: skip
 from lantern.training.data_module import step_generator
 from lantern.training.optimizers import with_own_rates
 from lantern.training.run.budget import progress_of
@@ -52,11 +43,11 @@ class TokenizerTask(pl.LightningModule):
         check_least("task", 1, quantize_from=quantize_from)  # k-means needs data
         self.config = dict(architecture)
         self.tokenizer = VQTokenizer(**architecture).to(memory_format=torch.channels_last)
-        start_linear(self.tokenizer)
+        learning.start_linear(self.tokenizer)
         self.tokenizer.quantize.requires_grad_(False)
         self.average = deepcopy(self.tokenizer).requires_grad_(False)
-        self.discriminator = PatchDiscriminator(discriminator_width).to(memory_format=torch.channels_last)
-        self.codes = ClusteredCodebook(architecture["codebook_size"], architecture["code_dim"])
+        self.discriminator = learning.PatchDiscriminator(discriminator_width).to(memory_format=torch.channels_last)
+        self.codes = learning.ClusteredCodebook(architecture["codebook_size"], architecture["code_dim"])
         self.lr, self.discriminator_lr, self.seed = lr, discriminator_lr, seed
         self.pixel_weight, self.texture_weight = pixel_weight, texture_weight
         self.adversarial_weight = adversarial_weight
@@ -75,11 +66,8 @@ class TokenizerTask(pl.LightningModule):
             )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        trained = [weight for weight in self.tokenizer.parameters() if weight.requires_grad]
-        groups = [
-            {"params": trained, "lr": self.lr},
-            {"params": list(self.discriminator.parameters()), "lr": self.discriminator_lr},
-        ]
+        groups = [{"params": [weight for weight in self.tokenizer.parameters() if weight.requires_grad], "lr": self.lr}]
+        groups += [{"params": [*self.discriminator.parameters()], "lr": self.discriminator_lr}]
         return with_own_rates(torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=1e-4, fused=True))
 
     def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
@@ -94,7 +82,7 @@ class TokenizerTask(pl.LightningModule):
         # squared, since of textures with the same power the absolute error prefers scattered dots
         loss = pixels = self.pixel_weight * F.mse_loss(made, real)
         if self.global_step >= self.texture_from:
-            loss = loss + self.texture_weight * self._log("texture", texture_loss(made, real))
+            loss = loss + self.texture_weight * self._log("texture", learning.texture_loss(made, real))
         if self.global_step >= self.discriminate_from:
             loss = loss + self._adversarial(pixels, made, real)
         self._log("psnr", psnr(made.detach(), real).mean())
@@ -123,10 +111,11 @@ class TokenizerTask(pl.LightningModule):
     def _adversarial(self, pixels: Tensor, made: Tensor, real: Tensor) -> Tensor:
         """The sum of the tokenizer's and the discriminator's losses; neither has a gradient at the other's weights."""
         frozen = {name: weight.detach() for name, weight in self.discriminator.named_parameters()}
-        offset = torch.randint(STRIDE, (2,), generator=step_generator(self.seed, self.global_step))
-        ours, theirs = crop_from(made, offset), crop_from(real, offset)
-        generator_loss = balance_gradient(-functional_call(self.discriminator, frozen, (ours,)).mean(), pixels, made)
-        discriminator_loss = hinge_loss(self.discriminator(theirs), self.discriminator(ours.detach()))
+        offset = torch.randint(learning.STRIDE, (2,), generator=step_generator(self.seed, self.global_step))
+        ours, theirs = learning.crop_from(made, offset), learning.crop_from(real, offset)
+        score = functional_call(self.discriminator, frozen, (ours,)).mean()
+        generator_loss = learning.balance_gradient(-score, pixels, made)
+        discriminator_loss = learning.hinge_loss(self.discriminator(theirs), self.discriminator(ours.detach()))
         return self.adversarial_weight * generator_loss + self._log("discriminator", discriminator_loss)
 
     def _log(self, name: str, value: Tensor) -> Tensor:

@@ -21,14 +21,9 @@ class SeededBatches(Sampler[list[int]]):
         """batch_size: over all processes; this process takes every world_size-th item, starting at `rank`."""
         self.num_batches = length // batch_size
         if self.num_batches == 0:
-            raise LanternError(
-                f"{length} training items do not fill a batch of {batch_size}; lower batches.batch_size or give more "
-                "data"
-            )
+            raise LanternError(f"{length} training items do not fill a batch; lower batches.batch_size={batch_size}")
         if batch_size % world_size:
-            raise LanternError(
-                f"batches.batch_size={batch_size} cannot be shared equally by {world_size} processes; give a multiple"
-            )
+            raise LanternError(f"batches.batch_size={batch_size} is no multiple of {world_size} processes; give one")
         self.length, self.batch_size, self.seed = length, batch_size // world_size, seed
         self.rank, self.world_size = rank, world_size
         self.epoch = self.position = 0

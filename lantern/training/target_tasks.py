@@ -18,14 +18,8 @@ from lantern.errors import LanternError
 from lantern.identity import DIGITS
 from lantern.models.checkpoints import load_strictly, load_weights, save_weights, weights_hash
 from lantern.models.conditioners import SCENE_WORDS, words_of
+from lantern.models.llamagen import weights_folder
 from lantern.models.llamagen.transformer import Transformer
-from lantern.models.llamagen.weights_folder import (
-    conditioner_of,
-    load_tokenizer,
-    load_transformer,
-    tokenizer_of,
-    tokens_hash,
-)
 from lantern.training.data_module import batch_uniform, step_generator
 from lantern.training.optimizers import matrices, muon_with_adamw
 
@@ -44,7 +38,7 @@ class TargetTask(pl.LightningModule):
         `tokenizer`: its weights folder; `start_from`: weights folder of a target of the same architecture to train
         further; its vocabulary is kept if it contains all of `vocabulary`."""
         super().__init__()
-        images = load_tokenizer(tokenizer)
+        images = weights_folder.load_tokenizer(tokenizer)
         codebook = images.codebook
         state, config = ({}, {}) if start_from is None else load_weights(start_from)
         known = config.get("vocabulary", [])
@@ -52,10 +46,10 @@ class TargetTask(pl.LightningModule):
             "architecture": architecture | {"vocab_size": len(codebook)},
             "vocabulary": known if set(vocabulary) <= set(known) else list(vocabulary),
             "word_seed": word_seed,
-            "tokens_hash": tokens_hash(images),
+            "tokens_hash": weights_folder.tokens_hash(images),
         }
         self.transformer = Transformer(**self.config["architecture"])
-        self.reads = self.conditioner = conditioner_of(self.config)
+        self.reads = self.conditioner = weights_folder.conditioner_of(self.config)
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
         self.caption_dropout, self.seed = caption_dropout, seed
         if start_from is None:
@@ -140,15 +134,15 @@ class ContinuousTargetTask(pl.LightningModule):
         """base: weights folder of a discrete target; its upper `trained_layers` layers are trained further; head: sizes
         of the diffusion head; tokenizer: its weights folder; draws: timesteps drawn per token."""
         super().__init__()
-        discrete, config = load_transformer(base)
-        images = tokenizer_of(config, base, tokenizer)
+        discrete, config = weights_folder.load_transformer(base)
+        images = weights_folder.tokenizer_of(config, base, tokenizer)
         codebook = images.codebook
         mean, std = codebook.mean(0).tolist(), codebook.std(0).tolist()  # codes are as dense as latents
         self.config = config | {
-            "tokens_hash": tokens_hash(images), "base_hash": weights_hash(base),
+            "tokens_hash": weights_folder.tokens_hash(images), "base_hash": weights_hash(base),
             "trained_layers": trained_layers, "head": dict(head), "mean": mean, "std": std,
         }  # fmt: skip
-        self.reads = self.conditioner = conditioner_of(config)
+        self.reads = self.conditioner = weights_folder.conditioner_of(config)
         self.transformer = transformer_of(self.config, codebook)
         start_from_discrete(self.transformer, discrete)
         self.draws, self.lr, self.muon_lr, self.weight_decay = draws, lr, muon_lr, weight_decay

@@ -200,9 +200,7 @@ def fastest(tried: Sequence[Tried], batches: Sequence[Batch]) -> tuple[Tried, fl
         for index in alternating(number, list(seconds)):
             seconds[index] += parts[index].generate(prompts, seeds, len(prompts)).latency_s
         best = min(list(seconds)[1:], key=seconds.__getitem__)
-        seconds = {
-            index: spent for index, spent in seconds.items() if not index or spent * MIN_RETIMED_SHARE <= seconds[best]
-        }
+        seconds = {i: spent for i, spent in seconds.items() if not i or spent * MIN_RETIMED_SHARE <= seconds[best]}
     return tried[best], seconds[0] / seconds[best]
 
 

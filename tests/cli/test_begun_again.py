@@ -62,9 +62,7 @@ def test_a_tree_that_was_found_is_kept_for_other_sizes_and_metrics(changed, sear
 
 
 @pytest.mark.parametrize("elsewhere", [None, ("device_name", "another GPU"), ("num_threads", 7)])
-def test_a_finished_folder_says_where_it_was_measured_if_that_is_another_machine(
-    elsewhere, measure, monkeypatch, capsys
-):
+def test_a_finished_folder_says_where_it_was_measured_if_on_another_machine(elsewhere, measure, monkeypatch, capsys):
     """Catches another machine's milliseconds read as this one's."""
     measure("speed.num_prompts=0", "quality.num_images=1")
     capsys.readouterr()

@@ -148,7 +148,5 @@ def test_ctrl_c_while_libraries_are_loaded_is_one_line():
 
 
 def test_a_terminal_of_ascii_does_not_end_a_finished_run():
-    code = (
-        "from lantern.cli.error_messages import without_hints\nwithout_hints(lambda: print('λ = 2'))()\nprint('saved')"
-    )
+    code = "from lantern.cli import error_messages as e\ne.without_hints(lambda: print('λ = 2'))()\nprint('saved')"
     assert python("-c", code, PYTHONIOENCODING="ascii").stdout.splitlines() == ["? = 2", "saved"]

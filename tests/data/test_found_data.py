@@ -4,13 +4,12 @@ No path that is written inside data is opened."""
 import io
 import json
 import os
-import subprocess
-import sys
 import tarfile
 from math import nan
 
 import pytest
 from PIL import Image
+from support.commands import python
 from support.paths import ROOT
 from support.shards import opened, opened_folder, picture, sample, values_of, write_shard
 
@@ -201,9 +200,7 @@ def test_a_named_pipe_among_the_files_does_not_block(tmp_path):
         "print(len(shards.opened_folder(place, place, validation_share=0.0).split('train')))"
     )
     path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | {"PYTHONPATH": path})
-    assert done.stdout.split() == ["1", "1"], done.stderr
+    assert python("-c", code, str(tmp_path), timeout=120, PYTHONPATH=path).stdout.split() == ["1", "1"]
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,8 @@ def test_the_class_of_number_zero_has_a_caption(tmp_path):
 
 def test_a_whole_number_with_a_point_is_a_class(tmp_path):
     """A table makes classes 3.0. Catches a data set of which every sample is left out, also beside a text."""
-    write_shard(
-        tmp_path / "a.tar", [("1.png", picture(30)), ("1.cls", b"3.0"), ("1.txt", b"a dog"), ("2.png", picture(1))]
-    )
+    members = [("1.png", picture(30)), ("1.cls", b"3.0"), ("1.txt", b"a dog"), ("2.png", picture(1))]
+    write_shard(tmp_path / "a.tar", members)
     assert values_of(opened(tmp_path, tmp_path, num_classes=9).split("train")) == {"3": 30}
 
 

@@ -130,10 +130,8 @@ def test_a_released_config_with_sixteen_digits_is_checked_by_twelve(tmp_path):
 
 def test_the_code_of_a_users_part_is_its_module_with_what_it_imports_of_their_own(tmp_path, monkeypatch):
     """Catches an edited helper module that leaves an old result, and a comment that drops it."""
-    files = {
-        "my_part.py": "import torch, my_folder.tools\nfrom my_package import inner\n",
-        "my_package/__init__.py": "",
-    }
+    files = {"my_part.py": "import torch, my_folder.tools\nfrom my_package import inner\n"}
+    files |= {"my_package/__init__.py": ""}
     files |= {"my_package/inner.py": "from . import constants\n", "my_package/constants.py": "SHARE = 1\n"}
     files |= {"my_folder/tools.py": "SIZE = 1\n"}  # without an __init__.py
     for name in ("my_package", "my_folder"):

@@ -39,8 +39,7 @@ from lantern.acceptance.relaxed import relaxed
 from lantern.laws.tables import TableDrafter
 from lantern.trees.static import StaticTree
 from lantern.types import DraftTree, TreeLabel, TreeTopology, Verdict
-from lantern.verification.ratio import Ratio
-from lantern.verification.shared_noise import SharedNoise
+from lantern.verification import Ratio, SharedNoise
 
 class Power:
     """Exact at power 1."""
@@ -195,11 +194,8 @@ def test_a_drafter_that_lies_about_its_laws_is_found_out_whatever_its_tree_is_ca
     """Catches a drafter that is lossless by the spelling of its tree's kind."""
     lies = parts.Sharpened(TableTarget(24, 2, 2.0), BRANCHES, Sampling())
     assert lies.tree.kind == "static"
-    assert law(drafter=lies) == (
-        False,
-        "no certificate for my_parts.Sharpened; run lantern.check_law(drafter=...)",
-        True,
-    )
+    reason = "no certificate for my_parts.Sharpened; run lantern.check_law(drafter=...)"
+    assert law(drafter=lies) == (False, reason, True)
     found = lantern.check_law(drafter=parts.Sharpened, tree=BRANCHES)
     assert found.results["exact rule, ratio on static"].deviation > 1e-3
     assert found.results["exact rule, shared_noise on static"].deviation == 0  # which reads no draft law

@@ -25,9 +25,7 @@ def units(codebook: Tensor) -> Tensor:
 def slow_plan(p: list[float], r: list[float], far: list[list[float]], ranks: int) -> float:
     """One pair of laws in plain Python."""
     size, total = len(p), 0.0
-    near = [
-        sorted((i for i in range(size) if i != code), key=lambda i, code=code: far[code][i]) for code in range(size)
-    ]
+    near = [sorted({*range(size)} - {code}, key=lambda i, code=code: far[code][i]) for code in range(size)]
     has, wants = [max(a - b, 0) for a, b in zip(p, r, strict=True)], [max(b - a, 0) for a, b in zip(p, r, strict=True)]
     for rank in range(ranks):
         asks = [(code, near[code][rank]) for code in range(size) if has[code] > 0]

@@ -8,17 +8,8 @@ import pytest
 import torch
 from support.features import gaussian
 
+from lantern.metrics import intervals
 from lantern.metrics.distances import FrechetTo
-from lantern.metrics.intervals import (
-    Interval,
-    difference_interval,
-    left_out_interval,
-    loss_interval,
-    mean_interval,
-    prompt_groups,
-    swapped_sides,
-    swaps,
-)
 
 PROMPTS, DIMS = 64, 4
 MEANS = 3 * gaussian(PROMPTS, dims=DIMS, seed=9)  # of a prompt's images
@@ -32,9 +23,9 @@ def images(seed: int, shift: float = 0.0) -> torch.Tensor:
 def difference(seed: int, shift: float):
     pair = torch.cat([images(2 * seed, shift), images(2 * seed + 1)])
     distance = FrechetTo(REAL)
-    first, second = swapped_sides(swaps(PROMPTS, 60, seed))
+    first, second = intervals.swapped_sides(intervals.swaps(PROMPTS, 60, seed))
     moved = [distance(pair[a]) - distance(pair[b]) for a, b in zip(first, second, strict=True)]
-    return difference_interval(distance(pair[:PROMPTS]) - distance(pair[PROMPTS:]), moved)
+    return intervals.difference_interval(distance(pair[:PROMPTS]) - distance(pair[PROMPTS:]), moved)
 
 
 @pytest.mark.full
@@ -57,9 +48,10 @@ def test_the_bounds_of_a_distance_keep_the_mix_of_prompts():
     found, free = [], []
     for seed in range(60):
         made = images(seed)
-        groups = prompt_groups(names, 32, seed)
+        groups = intervals.prompt_groups(names, 32, seed)
         distance = FrechetTo(REAL)
-        found.append(left_out_interval(distance(made), np.array([distance(made[groups != g]) for g in range(32)])))
+        without = np.array([distance(made[groups != g]) for g in range(32)])
+        found.append(intervals.left_out_interval(distance(made), without))
         rng = np.random.default_rng(seed)
         free.append(np.std([distance(made[rng.integers(PROMPTS, size=PROMPTS)]) for _ in range(20)]))
     truth, spread = (f([interval.value for interval in found]) for f in (np.mean, np.std))
@@ -72,7 +64,8 @@ def test_the_bounds_of_a_distance_keep_the_mix_of_prompts():
 
 def test_the_jackknife_of_a_mean_is_its_standard_error():
     values = np.random.default_rng(0).normal(size=50)
-    found = left_out_interval(values.mean(), np.array([np.delete(values, index).mean() for index in range(50)]))
+    without = np.array([np.delete(values, index).mean() for index in range(50)])
+    found = intervals.left_out_interval(values.mean(), without)
     assert (found.high - found.low) / 2 == pytest.approx(1.96 * values.std(ddof=1) / 50**0.5)
 
 
@@ -83,7 +76,7 @@ def test_the_bounds_of_a_loss_of_right_answers_cover_also_where_few_answers_diff
     rng, inside = np.random.default_rng(1), []
     draw = partial(rng.random, size=count)
     for _ in range(400):
-        found = loss_interval((draw() < before) * 1.0, (draw() < after) * 1.0)
+        found = intervals.loss_interval((draw() < before) * 1.0, (draw() < after) * 1.0)
         inside.append(found.low <= before - after <= found.high)
     assert np.mean(inside) > 0.93
 
@@ -91,9 +84,9 @@ def test_the_bounds_of_a_loss_of_right_answers_cover_also_where_few_answers_diff
 def test_the_bounds_of_a_loss_are_by_the_formula_of_bonett_and_price():
     """Ten lost and five won of a hundred; none of 40, of which a loss of 2 % is not seen 45 times in 100."""
     plain, method = np.repeat([1.0, 0.0, 1.0], [10, 5, 85]), np.repeat([0.0, 1.0, 1.0], [10, 5, 85])
-    assert loss_interval(plain, method) == pytest.approx((0.05, -0.02964, 0.12767), abs=1e-4)
+    assert intervals.loss_interval(plain, method) == pytest.approx((0.05, -0.02964, 0.12767), abs=1e-4)
     right = np.repeat([1.0, 0.0], [30, 10])
-    value, low, high = loss_interval(right, right)
+    value, low, high = intervals.loss_interval(right, right)
     assert value == 0
     assert -low == high > 0.03
 
@@ -101,18 +94,18 @@ def test_the_bounds_of_a_loss_are_by_the_formula_of_bonett_and_price():
 @pytest.mark.full
 def test_the_bootstrap_of_few_values_covers_and_one_value_has_no_bounds():
     """Catches bounds that are the two values themselves."""
-    assert all(map(np.isnan, [*mean_interval([0.3])[1:], *mean_interval([])]))
-    assert mean_interval([1.0, 2.0, 4.0]) == mean_interval([1.0, 2.0, 4.0])
+    assert all(map(np.isnan, [*intervals.mean_interval([0.3])[1:], *intervals.mean_interval([])]))
+    assert intervals.mean_interval([1.0, 2.0, 4.0]) == intervals.mean_interval([1.0, 2.0, 4.0])
     rng = np.random.default_rng(0)
-    found = [mean_interval(rng.normal(size=4), samples=300, seed=seed) for seed in range(200)]
+    found = [intervals.mean_interval(rng.normal(size=4), samples=300, seed=seed) for seed in range(200)]
     assert sum(low <= 0 <= high for _, low, high in found) >= 180
 
 
 @pytest.mark.parametrize("factor", [1.0, 30.0, 3000.0, float("nan")])
 def test_bounds_of_few_prompts_and_many_candidates_are_finite_or_unknown(factor):
     """Catches a report that ends in an overflow or a division by 0, and a bound of 0 or infinity."""
-    wide = Interval(2.0, 0.02, 200.0).stretched(factor)
+    wide = intervals.Interval(2.0, 0.02, 200.0).stretched(factor)
     assert wide.value == 2.0
     assert all(isnan(bound) or 0 < bound < float("inf") for bound in (wide.low, wide.high))
     assert isnan(wide.low) == isnan(wide.high) == (factor not in (1.0, 30.0))
-    assert Interval(2.0, 1.0, 8.0).stretched(2.0) == pytest.approx((2.0, 0.5, 32.0))
+    assert intervals.Interval(2.0, 1.0, 8.0).stretched(2.0) == pytest.approx((2.0, 0.5, 32.0))

@@ -8,22 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from support.configs import composed
 from torch import nn
-from transformers import (
-    AutoTokenizer,
-    CLIPConfig,
-    CLIPModel,
-    CLIPTokenizer,
-    CLIPVisionConfig,
-    CLIPVisionModel,
-    Dinov2Config,
-    Dinov2Model,
-)
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
 from lantern.cli.error_messages import user_error
@@ -43,14 +34,15 @@ def save_tokenizer(folder: Path) -> None:
     """Letters, and one word."""
     names = [*LETTERS, *(letter + "</w>" for letter in LETTERS), *WORDS]
     vocab = {name: number for number, name in enumerate(names)}
-    CLIPTokenizer(vocab=vocab, merges=[("r", "e"), ("re", "d</w>")]).save_pretrained(folder)
+    transformers.CLIPTokenizer(vocab=vocab, merges=[("r", "e"), ("re", "d</w>")]).save_pretrained(folder)
 
 
-def save_clip(folder: Path) -> CLIPModel:
+def save_clip(folder: Path) -> transformers.CLIPModel:
     """Random, as folders of `transformers` hold it."""
     torch.manual_seed(0)
     vision = CLIP | {"image_size": 8, "patch_size": 4}
-    model = CLIPModel(CLIPConfig(text_config=CLIP | TEXT, vision_config=vision, projection_dim=8)).eval()
+    config = transformers.CLIPConfig(text_config=CLIP | TEXT, vision_config=vision, projection_dim=8)
+    model = transformers.CLIPModel(config).eval()
     for value in model.parameters():  # else all images look alike
         value.data += 0.3 * torch.randn_like(value)
     model.save_pretrained(folder)
@@ -70,7 +62,7 @@ def test_scores_are_the_models_own_logits_without_its_temperature(tmp_path):
     model = save_clip(tmp_path)
     images = torch.randint(256, (3, 3, 8, 8)) / 255
     network = load_clip(tmp_path, scale=2.0)
-    found, tokenizer = network.scores(images, PROMPTS), AutoTokenizer.from_pretrained(tmp_path)
+    found, tokenizer = network.scores(images, PROMPTS), transformers.AutoTokenizer.from_pretrained(tmp_path)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (OPENAI_CLIP_MEAN, OPENAI_CLIP_STD))
     for row, prompt in enumerate(PROMPTS):
         ids = tokenizer(prompt, truncation=True, max_length=12, return_tensors="pt").input_ids
@@ -111,8 +103,8 @@ def test_a_vision_network_of_a_local_folder_sees_wide_images_as_its_own_processo
     """Catches wide images that are squashed, and a crop, a size or a filter that is lost."""
     with pytest.raises(CheckpointError, match="holds no vision network"):
         load_vision(tmp_path)
-    clip = CLIPVisionConfig(intermediate_size=16, **SMALL)
-    body = CLIPVisionModel(clip) if is_clip else Dinov2Model(Dinov2Config(**SMALL))
+    clip, dino = transformers.CLIPVisionConfig(intermediate_size=16, **SMALL), transformers.Dinov2Config(**SMALL)
+    body = transformers.CLIPVisionModel(clip) if is_clip else transformers.Dinov2Model(dino)
     body.save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match=r"preprocessor_config\.json"):  # else normalised by a guess
         load_vision(tmp_path)

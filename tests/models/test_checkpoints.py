@@ -11,13 +11,7 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.drafters.loading import eagle_layer
 from lantern.errors import CheckpointError
-from lantern.models.checkpoints import (
-    load_weights,
-    local_hashes,
-    read_weights,
-    save_weights,
-    weights_hash,
-)  # fmt: skip
+from lantern.models import checkpoints
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer
 from lantern.scenes.critic import load_critic
 
@@ -25,32 +19,32 @@ STATE = {"weight": torch.arange(6.0).view(2, 3), "bias": torch.zeros(2)}
 
 
 def test_saved_weights_come_back_with_their_config(tmp_path):
-    path = save_weights(tmp_path / "new", STATE, {"width": 3})
-    state, config = load_weights(tmp_path / "new")
+    path = checkpoints.save_weights(tmp_path / "new", STATE, {"width": 3})
+    state, config = checkpoints.load_weights(tmp_path / "new")
     assert config == {"width": 3}
     assert all(torch.equal(state[name], value) for name, value in STATE.items())
     assert sorted(file.name for file in path.parent.iterdir()) == ["config.json", "model.safetensors"]
-    assert weights_hash(path) == weights_hash(tmp_path / "new")
-    other = save_weights(tmp_path / "other", STATE | {"bias": torch.ones(2)}, {"width": 3})
-    assert weights_hash(other) != weights_hash(path)
+    assert checkpoints.weights_hash(path) == checkpoints.weights_hash(tmp_path / "new")
+    other = checkpoints.save_weights(tmp_path / "other", STATE | {"bias": torch.ones(2)}, {"width": 3})
+    assert checkpoints.weights_hash(other) != checkpoints.weights_hash(path)
 
 
 def test_all_weights_that_settings_name_are_hashed(tmp_path, monkeypatch):
     """Catches a run that counts as finished after its image decoder or a judge has been trained again."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    hashes = [weights_hash(save_weights(tmp_path / name, {"w": torch.full((1,), value)}, {}))
+    hashes = [checkpoints.weights_hash(checkpoints.save_weights(tmp_path / name, {"w": torch.full((1,), value)}, {}))
               for name, value in (("a", 1.0), ("b", 2.0))]  # fmt: skip
     settings = {"model": {"folder": "~/a", "size": 3}, "metrics": {"x": {"judges": [str(tmp_path / "b"), "a"]}}}
     expected = {"model.folder": hashes[0], "metrics.x.judges.0": hashes[1]}
-    assert local_hashes(settings) == expected
+    assert checkpoints.local_hashes(settings) == expected
     torch.save(STATE, tmp_path / "a" / "vq.pt")  # as releases keep them: several files in a folder, or one alone
     torch.save({"w": STATE["bias"]}, tmp_path / "judge.pth")
     settings["model"]["tokenizer"] = {"checkpoint": "~/a", "file": "vq.pt", "kind": {"folder": "~/a"}}
     settings["metrics"]["judge"] = {"weights": str(tmp_path / "judge.pth"), "file": "none.pt"}
-    expected |= {"model.tokenizer.checkpoint": weights_hash(tmp_path / "a" / "vq.pt")}
+    expected |= {"model.tokenizer.checkpoint": checkpoints.weights_hash(tmp_path / "a" / "vq.pt")}
     expected |= {"model.tokenizer.kind.folder": hashes[0]}
-    expected |= {"metrics.judge.weights": weights_hash(tmp_path / "judge.pth")}
-    assert local_hashes(settings) == expected
+    expected |= {"metrics.judge.weights": checkpoints.weights_hash(tmp_path / "judge.pth")}
+    assert checkpoints.local_hashes(settings) == expected
 
 
 def test_of_weights_and_their_averages_one_is_taken_and_said(tmp_path, caplog):
@@ -58,13 +52,13 @@ def test_of_weights_and_their_averages_one_is_taken_and_said(tmp_path, caplog):
     raw, averaged = ({"w": torch.full((2,), value)} for value in (1.0, 2.0))
     torch.save({"model": raw, "ema": averaged, "steps": 3}, tmp_path / "vq.pt")
     with caplog.at_level(logging.WARNING):
-        assert torch.equal(read_weights(tmp_path / "vq.pt")["w"], averaged["w"])
+        assert torch.equal(checkpoints.read_weights(tmp_path / "vq.pt")["w"], averaged["w"])
     assert "holds ema and model; ema is read" in caplog.text
-    assert torch.equal(read_weights(tmp_path / "vq.pt", "model")["w"], raw["w"])
+    assert torch.equal(checkpoints.read_weights(tmp_path / "vq.pt", "model")["w"], raw["w"])
     with pytest.raises(CheckpointError, match="holds ema, model and no emma"):
-        read_weights(tmp_path / "vq.pt", "emma")
+        checkpoints.read_weights(tmp_path / "vq.pt", "emma")
     torch.save({"model": raw, "ema": None}, tmp_path / "alone.pt")
-    assert torch.equal(read_weights(tmp_path / "alone.pt")["w"], raw["w"])
+    assert torch.equal(checkpoints.read_weights(tmp_path / "alone.pt")["w"], raw["w"])
 
 
 def corrupt(folder, name: str, content: bytes):
@@ -95,20 +89,20 @@ def archived_code(folder):
 def test_a_bad_file_is_one_sentence_that_names_it(tmp_path, capfd, make):
     path = make(tmp_path)
     with pytest.raises(CheckpointError, match="holds no readable weights; code in it is never executed") as error:
-        read_weights(path)
+        checkpoints.read_weights(path)
     assert str(path) in str(error.value)
     path.unlink()
     with pytest.raises(CheckpointError, match=f"{path} is no file"):
-        read_weights(path)
+        checkpoints.read_weights(path)
     assert "\n" not in str(error.value)
     assert "executed" not in capfd.readouterr().out
 
 
 def test_a_weights_folder_without_config_is_one_clear_error(tmp_path):
-    save_weights(tmp_path, STATE, {})
+    checkpoints.save_weights(tmp_path, STATE, {})
     (tmp_path / "config.json").unlink()
     with pytest.raises(CheckpointError, match=r"config\.json is no readable config"):
-        load_weights(tmp_path)
+        checkpoints.load_weights(tmp_path)
 
 
 PARTS = "target", "tokenizer", "drafter", "critic"
@@ -130,11 +124,11 @@ def load(part: str, folder, weights):
 @pytest.mark.parametrize("part", PARTS)
 def test_weights_that_are_not_finite_are_refused_by_name(part, weights, tmp_path):
     """Catches a diverged training that is measured as if it were a model, and a part without the check."""
-    state, config = load_weights(weights / part)
+    state, config = checkpoints.load_weights(weights / part)
     name = sorted(key for key, tensor in state.items() if tensor.is_floating_point())[-1]
     for value in (float("nan"), -float("inf")):
         state[name].view(-1)[-1] = value
-        save_weights(tmp_path, state, config)
+        checkpoints.save_weights(tmp_path, state, config)
         with pytest.raises(CheckpointError, match=f"{tmp_path} holds NaN or infinite values in {name};"):
             load(part, tmp_path, weights)
 
@@ -161,16 +155,16 @@ def test_sizes_of_no_such_model_are_one_sentence(part, place, value, weights, tm
 
 @pytest.mark.parametrize("content", ["[", "[1]", "\udcff"])
 def test_a_config_that_no_parser_takes_is_one_sentence(content, tmp_path):
-    save_weights(tmp_path, STATE, {})
+    checkpoints.save_weights(tmp_path, STATE, {})
     (tmp_path / "config.json").write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(CheckpointError, match="copy it again"):
-        load_weights(tmp_path)
+        checkpoints.load_weights(tmp_path)
 
 
 def test_weights_that_a_cast_makes_infinite_are_refused(weights, tmp_path):
     """Catches a drafter that loads, drafts nothing and says nothing: its float64 values lie beyond float32."""
-    state, config = load_weights(weights / "drafter")
-    save_weights(
+    state, config = checkpoints.load_weights(weights / "drafter")
+    checkpoints.save_weights(
         tmp_path, state | {"fc.weight": torch.full_like(state["fc.weight"], 1e300, dtype=torch.float64)}, config
     )
     with pytest.raises(CheckpointError, match=r"infinite values in fc\.weight"):

@@ -26,13 +26,7 @@ from lantern.errors import CheckpointError
 from lantern.models import hub
 from lantern.models.checkpoints import load_strictly, read_weights, save_weights
 from lantern.models.conditioners import WordFeatures
-from lantern.models.llamagen import transformer
-from lantern.models.llamagen.released_checkpoints import (
-    load_class_target,
-    load_text_target,
-    load_tokenizer,
-    read_transformer,
-)
+from lantern.models.llamagen import released_checkpoints, transformer
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import FeedForward, Transformer
 from lantern.pipeline import pipelines
@@ -69,12 +63,12 @@ def tokenizer(tmp_path):
     codes = read_weights(GOLDEN / "llamagen_vq_tiny.pt")
     codes["quantize.embedding.weight"] = codes["quantize.embedding.weight"].repeat(3, 1)[:160]
     torch.save({"model": codes}, tmp_path / "vq.pt")
-    return load_tokenizer(str(tmp_path), "vq.pt", **VQ | {"codebook_size": 160})
+    return released_checkpoints.load_tokenizer(str(tmp_path), "vq.pt", **VQ | {"codebook_size": 160})
 
 
 def load(folder: Path, file: str, tokenizer, **changes: object) -> LlamaGenTarget:
     settings = {**C2I, "cfg_scale": 3.0, "dtype": "float32", "device": "cpu", **changes}
-    return load_class_target(str(folder), file, tokenizer, **settings)
+    return released_checkpoints.load_class_target(str(folder), file, tokenizer, **settings)
 
 
 @pytest.mark.parametrize("wrapper", ["model", "module", "state_dict", None])
@@ -113,7 +107,7 @@ def test_a_model_in_bfloat16_keeps_its_rotations_precise(tokenizer):
 @torch.inference_mode()
 def test_lanterns_conversion_computes_what_its_code_computes():
     """Catches q, k, v stacked in another order, permuted rotary pairs and swapped feed-forward parts."""
-    state = read_transformer(GOLDEN / "lantern_llamagen_hf_tiny" / "model.safetensors")
+    state = released_checkpoints.read_transformer(GOLDEN / "lantern_llamagen_hf_tiny" / "model.safetensors")
     with safe_open(GOLDEN / "lantern_llamagen_tiny_expected.safetensors", "pt") as file:
         expected = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     body = Transformer(96, 2, 3, 160, (16, 16), caption_dim=48, prefix_len=120)
@@ -133,7 +127,7 @@ def test_files_of_another_size_family_or_codebook_are_one_clear_error_each(token
     with pytest.raises(CheckpointError, match=r"unexpected cls_embedding\.uncond_embedding"):
         load(GOLDEN, "llamagen_t2i_tiny.pt", tokenizer)
     with pytest.raises(CheckpointError, match=r"quantize\.embedding\.weight \[64, 8\] instead of \[160, 8\]"):
-        load_tokenizer(str(GOLDEN), "llamagen_vq_tiny.pt", **VQ | {"codebook_size": 160})
+        released_checkpoints.load_tokenizer(str(GOLDEN), "llamagen_vq_tiny.pt", **VQ | {"codebook_size": 160})
 
 
 def test_a_file_of_another_resolution_by_its_name_is_one_clear_error(tmp_path, tokenizer):
@@ -171,7 +165,7 @@ def converted(tmp_path: Path, monkeypatch, **changes: object) -> Callable[..., L
     monkeypatch.setattr(transformer, "feed_forward_dim", lambda *_: 192)  # the miniature's, as above
     images, words = SimpleNamespace(codebook=torch.zeros(160, 8), downsampling=16), WordFeatures(["a"], 48, 120)
     sizes = {"dim": 96, "num_layers": 2, "num_heads": 3, "dtype": "float32", "device": "cpu"}
-    return partial(load_text_target, "owner/name", "model.safetensors", images, words, **sizes)
+    return partial(released_checkpoints.load_text_target, "owner/name", "model.safetensors", images, words, **sizes)
 
 
 @pytest.mark.parametrize(("name", "value"), [("rope_base", 5e5), ("hidden_act", "gelu")])

@@ -3,19 +3,16 @@
 from types import SimpleNamespace
 
 import pytest
-import pytorch_lightning as pl
 import torch
 from hydra.utils import instantiate
 from support.families import FAMILIES, PROMPTS, config
-from support.recipes import feature_lk
+from support.tiny_tasks import drafter_task, fit
 from support.toy import decode
 
 from lantern.drafters.loading import load_eagle
 from lantern.drafters.none import NoDrafter
 from lantern.models.hf.target import HuggingFaceTarget
 from lantern.sampling import Sampling
-from lantern.training.data_module import TrainingData
-from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.teacher_forcing import target_features
 from lantern.training.tables.features import FeatureSplit, FeatureTable
 from lantern.training.tables.tokens import TargetSamples
@@ -34,19 +31,12 @@ def test_a_family_trains_a_drafter_that_decodes_plain_decodings_tokens(loaded, t
     sampling = Sampling()
     target = loaded.target.configured(sampling.cfg_scale)
     samples = TargetSamples(target, Captions(), sampling, str(tmp_path), 0, 4)
-    task = DrafterTask(
-        target, sampling, feature_lk(), lr=1e-3, muon_lr=1e-3, weight_decay=0.0, validation_depth=2, seed=0
-    )
-    trainer = pl.Trainer(
-        accelerator="cpu", max_steps=4, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, num_sanity_val_steps=0,
-    )  # fmt: skip
-    trainer.fit(task, TrainingData(samples, batch_size=2, seed=0))
+    task = drafter_task(target, sampling=sampling, validation_depth=2)
+    fit(task, tmp_path, 4, data=samples, batch_size=2)
     task.export(tmp_path / "drafter")
     drafter = load_eagle(tmp_path / "drafter", target, chain(2), sampling)
-    drafted, plain = (
-        decode(target, part, sampling, 2, prompts=PROMPTS, seeds=[1, 2, 3]) for part in (drafter, NoDrafter())
-    )
+    parts = drafter, NoDrafter()
+    drafted, plain = (decode(target, part, sampling, 2, prompts=PROMPTS, seeds=[1, 2, 3]) for part in parts)
     assert torch.equal(drafted.tokens, plain.tokens)
     items = samples.split("train")
     tokens, captions = torch.stack([items[i]["tokens"] for i in range(2)]), items.captions[:2]

@@ -6,14 +6,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from lantern.runtime.hardware import (
-    LOCAL_NUMBERS,
-    device_name,
-    gpu_sharers,
-    is_bf16_fast,
-    resolve_device,
-    vector_instructions,
-)
+from lantern.runtime import hardware
 
 
 @pytest.mark.parametrize(("amx", "avx512_bf16", "capability", "expected"), [
@@ -26,17 +19,17 @@ def test_instructions_are_the_fastest_that_may_be_used(amx, avx512_bf16, capabil
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512_bf16)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert vector_instructions() == expected
-    assert is_bf16_fast() is (expected in ("AMX", "AVX-512 with bf16"))
-    assert device_name().endswith(f"cores, {expected})")
+    assert hardware.vector_instructions() == expected
+    assert hardware.is_bf16_fast() is (expected in ("AMX", "AVX-512 with bf16"))
+    assert hardware.device_name().endswith(f"cores, {expected})")
 
 
 def test_a_machine_with_a_gpu_names_the_device_that_is_used(monkeypatch):
     """Catches timings of a processor that stand under a GPU's name."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: f"GPU {device or 'current'}")
-    assert [device_name(device) for device in ("auto", "cuda:1")] == ["GPU current", "GPU cuda:1"]
-    assert "cores" in device_name("cpu")
+    assert [hardware.device_name(device) for device in ("auto", "cuda:1")] == ["GPU current", "GPU cuda:1"]
+    assert "cores" in hardware.device_name("cpu")
 
 
 @pytest.mark.parametrize(("numbers", "expected"), [
@@ -45,14 +38,14 @@ def test_a_machine_with_a_gpu_names_the_device_that_is_used(monkeypatch):
 ])  # fmt: skip
 def test_processes_side_by_side_take_gpus_of_their_own(numbers, expected, monkeypatch):
     """Catches evaluations that all take the first GPU, and a number beyond the GPUs that the process may see."""
-    for name in LOCAL_NUMBERS:
+    for name in hardware.LOCAL_NUMBERS:
         monkeypatch.delenv(name, raising=False)
     for name, number in numbers.items():
         monkeypatch.setenv(name, str(number))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for count in (4, 1):
         monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
-        assert resolve_device("auto") == torch.device("cuda", expected % count)
+        assert hardware.resolve_device("auto") == torch.device("cuda", expected % count)
 
 
 class NVML(ModuleType):
@@ -84,7 +77,7 @@ def test_other_processes_on_a_gpu_are_counted_where_nvml_tells(processes, others
     uuids = lambda device: SimpleNamespace(uuid={0: "first", 1: "second"}[device.index])  # noqa: E731
     monkeypatch.setattr(torch.cuda, "get_device_properties", uuids)
     monkeypatch.setitem(sys.modules, "pynvml", NVML({"GPU-first": [1, 2, 3, 4], "GPU-second": processes}))
-    assert gpu_sharers(device) == others
-    assert gpu_sharers(torch.device("cpu")) is None
+    assert hardware.gpu_sharers(device) == others
+    assert hardware.gpu_sharers(torch.device("cpu")) is None
     monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed
-    assert gpu_sharers(device) is None
+    assert hardware.gpu_sharers(device) is None

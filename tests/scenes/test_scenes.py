@@ -8,17 +8,7 @@ import pytest
 
 from lantern.errors import LanternError
 from lantern.models.conditioners import SCENE_WORDS
-from lantern.scenes.captions import (
-    BARE_SCENES,
-    COLOURS,
-    HELD_OUT_SCENES,
-    SEEN_SCENES,
-    SHAPES,
-    TEXTURES,
-    VOCABULARY,
-    is_held_out,
-    parse_caption,
-)  # fmt: skip
+from lantern.scenes import captions
 from lantern.scenes.rendering import PAINTS, SPLITS, describe, render, render_caption, split_of
 from lantern.scenes.scene_splits import RenderedScenes
 
@@ -26,26 +16,27 @@ SEEDS = [3, 10**9 + 3, 2 * 10**9 + 3, 3 * 10**9 + 3]
 
 
 def test_every_caption_returns_to_its_scene_and_uses_only_known_words():
-    for scene in (*BARE_SCENES, *SEEN_SCENES, *HELD_OUT_SCENES):
-        assert parse_caption(scene.caption) == parse_caption(f"({scene.caption.capitalize()}, -) .") == scene
-        assert set(scene.caption.split()) <= set(VOCABULARY)
-    assert VOCABULARY == SCENE_WORDS  # the default of targets
+    for scene in (*captions.BARE_SCENES, *captions.SEEN_SCENES, *captions.HELD_OUT_SCENES):
+        for caption in (scene.caption, f"({scene.caption.capitalize()}, -) ."):
+            assert captions.parse_caption(caption) == scene
+        assert set(scene.caption.split()) <= set(captions.VOCABULARY)
+    assert captions.VOCABULARY == SCENE_WORDS  # the default of targets
 
 
 @pytest.mark.parametrize("caption", ["a pink sphere on wood", "a sphere red on wood", ""])
 def test_a_caption_that_is_no_scene_is_an_error_by_name(caption):
     said = "unknown word 'pink' in .* know 'a' 'on' " if "pink" in caption else repr(caption)
     with pytest.raises(LanternError, match=said):
-        parse_caption(caption)
+        captions.parse_caption(caption)
 
 
 def test_a_tenth_of_the_triples_is_held_out_and_every_pair_of_words_is_still_seen():
-    num_triples = len(TEXTURES) * (len(SHAPES) - 1) * len(COLOURS)
-    assert 0.09 < len(HELD_OUT_SCENES) / num_triples < 0.11
-    assert not set(HELD_OUT_SCENES) & set(SEEN_SCENES)
-    assert len(SEEN_SCENES) + len(HELD_OUT_SCENES) == num_triples
+    num_triples = len(captions.TEXTURES) * (len(captions.SHAPES) - 1) * len(captions.COLOURS)
+    assert 0.09 < len(captions.HELD_OUT_SCENES) / num_triples < 0.11
+    assert not set(captions.HELD_OUT_SCENES) & set(captions.SEEN_SCENES)
+    assert len(captions.SEEN_SCENES) + len(captions.HELD_OUT_SCENES) == num_triples
     for first, second in ((0, 1), (0, 2), (1, 2)):
-        held_out = [(scene[first], scene[second]) for scene in HELD_OUT_SCENES]
+        held_out = [(scene[first], scene[second]) for scene in captions.HELD_OUT_SCENES]
         assert len(set(held_out)) == len(held_out)
 
 
@@ -70,15 +61,15 @@ def test_splits_are_ranges_of_seeds_and_a_seed_beyond_them_is_an_error():
 def test_only_the_novel_split_draws_held_out_triples(split):
     start = SPLITS[split].start
     scenes = [describe(seed) for seed in range(start, start + 3000)]
-    assert {is_held_out(scene) for scene in scenes} == {split == "novel"}
-    assert {scene.texture for scene in scenes} == set(TEXTURES)
-    assert {scene.colour for scene in scenes} >= set(COLOURS)
+    assert {captions.is_held_out(scene) for scene in scenes} == {split == "novel"}
+    assert {scene.texture for scene in scenes} == set(captions.TEXTURES)
+    assert {scene.colour for scene in scenes} >= set(captions.COLOURS)
     share_bare = np.mean([scene.shape == "none" for scene in scenes])
     assert share_bare == 0 if split == "novel" else 0.12 < share_bare < 0.18
 
 
-@pytest.mark.parametrize("shape", SHAPES[:-1])
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("shape", captions.SHAPES[:-1])
+@pytest.mark.parametrize("colour", captions.COLOURS)
 def test_an_object_has_its_colour(shape, colour):
     """Pixels that depend on the colour must be nearest to the colour of the caption."""
     image = render_caption(f"a {colour} {shape} on sand", 5).astype(float)

@@ -84,9 +84,7 @@ class Browser:
         if event == "Network.requestWillBeSent" and not params["request"]["url"].startswith(self.allowed):
             self.problems.append(f"requested {params['request']['url']}")
 
-    def open(
-        self, page: Path | str, width: int = 1200, height: int = 900, dark: bool = False, phone: bool = False
-    ) -> None:
+    def open(self, page: Path | str, width=1200, height=900, dark: bool = False, phone: bool = False) -> None:
         """page: a file, or the address of a local server, which its page may then ask."""
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         theme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]

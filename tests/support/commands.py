@@ -58,10 +58,13 @@ def module_refusal(monkeypatch: pytest.MonkeyPatch, module: str, *overrides: str
     return ended.value.code
 
 
-def python(*arguments: str, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess:
+def python(
+    *arguments: str, folder: Path = ROOT, timeout: int | None = None, **variables: str
+) -> subprocess.CompletedProcess:
     """Python in a process of its own, which must end well."""
     own = os.environ | variables
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=own, capture_output=True, text=True)
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done
 

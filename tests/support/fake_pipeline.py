@@ -65,9 +65,8 @@ class FakePipeline:
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Generation:
         self.calls.append((list(prompts), batch_size))
-        tokens = torch.stack(
-            [torch.randint(8, (NUM_TOKENS,), generator=torch.Generator().manual_seed(s)) for s in seeds]
-        )
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        tokens = torch.stack([torch.randint(8, (NUM_TOKENS,), generator=each) for each in generators])
         accepted = 0 if self.drafter == "none" else 1
         steps = -(-(NUM_TOKENS - 1) // (accepted + 1))
         left = (NUM_TOKENS - 1) - (steps - 1) * (accepted + 1) - 1  # of the last round, its bonus token aside

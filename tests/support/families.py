@@ -7,30 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+import transformers
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file, save_file
 from support.configs import composed
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
-from transformers import (
-    ChameleonConfig,
-    ChameleonForConditionalGeneration,
-    Emu3Config,
-    Emu3ForConditionalGeneration,
-    GemmaConfig,
-    GemmaForCausalLM,
-    GlmImageConfig,
-    GlmImageForConditionalGeneration,
-    JanusConfig,
-    JanusForConditionalGeneration,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    T5Config,
-    T5ForConditionalGeneration,
-)
 
 from lantern.models.chameleon import LUMINA2_NAMES, ROW_END, ChameleonVQGAN
 from lantern.models.hf.families import EMU3_NAMES, JANUS_NAMES, LIQUID_NAMES, LIQUID_UNCONDITIONAL, SIMPLEAR_NAMES
@@ -45,9 +28,8 @@ PIXELS = {"glm_image": 32, "simplear": 16}  # of a code's side; of the others 2
 SIDE, LENGTH, CODES = 4, 32, 24  # every tiny image has 4 x 4 codes of 24, behind up to 32 ids
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 BODY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2} | HEADS
-VQGAN = {
-    "channels": 32, "multipliers": [1, 1], "num_res_blocks": 1, "z_channels": 8, "codebook_size": 24, "code_dim": 8,
-}  # fmt: skip
+VQGAN = {"channels": 32, "multipliers": [1, 1], "num_res_blocks": 1, "z_channels": 8}
+VQGAN |= {"codebook_size": 24, "code_dim": 8}
 VQ = {"base_channels": 32, "num_res_blocks": 1}
 LATENT_VQ = VQ | {"latent_channels": 8, "embed_dim": 8, "num_embeddings": 24}
 CHAMELEON = BODY | {"vocab_size": 9000, "vq_config": LATENT_VQ | {"channel_multiplier": [1], "resolution": 8}}
@@ -100,12 +82,12 @@ def save_text_tokenizer(
     raw = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     digits = pre_tokenizers.Digits(individual_digits=True)
     raw.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), digits])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, unk_token="<unk>", pad_token=pad, **named)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=raw, unk_token="<unk>", pad_token=pad, **named)
     tokenizer.add_special_tokens({"additional_special_tokens": special})
     tokenizer.save_pretrained(folder)
 
 
-def save(model: PreTrainedModel, folder: Path, special: list[str]) -> PreTrainedModel:
+def save(model: transformers.PreTrainedModel, folder: Path, special: list[str]) -> transformers.PreTrainedModel:
     """Widens the weights, so that laws are peaked and differ by what was read, and writes the checkpoint."""
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -121,13 +103,14 @@ def save_vqgan(folder: Path) -> None:
     torch.save({"state_dict": ChameleonVQGAN(**VQGAN).state_dict()}, folder / "vqgan.ckpt")
 
 
-def make_chameleon(folder: Path) -> PreTrainedModel:
+def make_chameleon(folder: Path) -> transformers.PreTrainedModel:
     torch.manual_seed(0)
     save_vqgan(folder)
-    return save(ChameleonForConditionalGeneration(ChameleonConfig(vocabulary_map={}, **CHAMELEON)), folder, [])
+    config = transformers.ChameleonConfig(vocabulary_map={}, **CHAMELEON)
+    return save(transformers.ChameleonForConditionalGeneration(config), folder, [])
 
 
-def make_lumina(folder: Path) -> PreTrainedModel:
+def make_lumina(folder: Path) -> transformers.PreTrainedModel:
     """As released: the norms of queries and keys have one row for all heads."""
     model = make_chameleon(folder)
     stored = load_file(folder / "model.safetensors")
@@ -141,47 +124,50 @@ def make_lumina(folder: Path) -> PreTrainedModel:
     return model
 
 
-def make_lumina2(folder: Path) -> PreTrainedModel:
+def make_lumina2(folder: Path) -> transformers.PreTrainedModel:
     """As released, without a begin of its own."""
     torch.manual_seed(3)
     averages = {"ema_decoder.num_updates": torch.tensor(3), "loss.logvar": torch.zeros(1)}
     torch.save(MoVQGAN(**VQGAN).state_dict() | averages, folder / "vqgan.ckpt")
     torch.manual_seed(0)
-    model = ChameleonForConditionalGeneration(ChameleonConfig(vocabulary_map={}, **LUMINA2))
+    model = transformers.ChameleonForConditionalGeneration(transformers.ChameleonConfig(vocabulary_map={}, **LUMINA2))
     save(model, folder, LUMINA2_SPECIAL)
     save_text_tokenizer(folder, LUMINA2_SPECIAL, eos_token="<end>")
     return model
 
 
-def make_janus(folder: Path) -> PreTrainedModel:
+def make_janus(folder: Path) -> transformers.PreTrainedModel:
     torch.manual_seed(0)
-    return save(JanusForConditionalGeneration(JanusConfig(**JANUS)), folder, list(JANUS_NAMES))
+    model = transformers.JanusForConditionalGeneration(transformers.JanusConfig(**JANUS))
+    return save(model, folder, list(JANUS_NAMES))
 
 
-def make_emu3(folder: Path) -> PreTrainedModel:
+def make_emu3(folder: Path) -> transformers.PreTrainedModel:
     torch.manual_seed(0)
-    return save(Emu3ForConditionalGeneration(Emu3Config(vocabulary_map={}, **EMU3)), folder, EMU3_SPECIAL)
+    config = transformers.Emu3Config(vocabulary_map={}, **EMU3)
+    return save(transformers.Emu3ForConditionalGeneration(config), folder, EMU3_SPECIAL)
 
 
-def make_glm_image(folder: Path) -> PreTrainedModel:
+def make_glm_image(folder: Path) -> transformers.PreTrainedModel:
     """In the layout of the released folder."""
     torch.manual_seed(0)
-    model = GlmImageForConditionalGeneration(GlmImageConfig(**GLM_IMAGE))
+    model = transformers.GlmImageForConditionalGeneration(transformers.GlmImageConfig(**GLM_IMAGE))
     codes = [f"<|code {code}|>" for code in range(CODES)]
     save(model, folder / "vision_language_encoder", [])
     save_text_tokenizer(folder / "processor", GLM_IMAGE_SPECIAL, first=codes, **GLM_IMAGE_TOKENS)
     return model
 
 
-def make_simplear(folder: Path) -> PreTrainedModel:
+def make_simplear(folder: Path) -> transformers.PreTrainedModel:
     torch.manual_seed(0)
-    return save(Qwen2ForCausalLM(Qwen2Config(**SIMPLEAR)), folder, list(SIMPLEAR_NAMES))
+    return save(transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SIMPLEAR)), folder, list(SIMPLEAR_NAMES))
 
 
-def make_liquid(folder: Path) -> PreTrainedModel:
+def make_liquid(folder: Path) -> transformers.PreTrainedModel:
     torch.manual_seed(0)
     save_vqgan(folder)
-    return save(GemmaForCausalLM(GemmaConfig(**LIQUID)), folder, [*LIQUID_NAMES, LIQUID_UNCONDITIONAL])
+    model = transformers.GemmaForCausalLM(transformers.GemmaConfig(**LIQUID))
+    return save(model, folder, [*LIQUID_NAMES, LIQUID_UNCONDITIONAL])
 
 
 def save_t5(folder: Path, hidden_size: int = 32) -> None:
@@ -189,7 +175,7 @@ def save_t5(folder: Path, hidden_size: int = 32) -> None:
     torch.manual_seed(0)
     sizes = {"vocab_size": 64, "d_model": hidden_size, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
     kind = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "decoder_start_token_id": 0}
-    T5ForConditionalGeneration(T5Config(**sizes, **kind)).save_pretrained(folder)
+    transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, **kind)).save_pretrained(folder)
     save_text_tokenizer(folder, ["<pad>"], pad="<pad>")
 
 
@@ -198,7 +184,7 @@ class Family:
     """A yaml of conf/model, a tiny checkpoint for it, and the id of its first code and of its row ends."""
 
     model: str
-    make: Callable[[Path], PreTrainedModel]
+    make: Callable[[Path], transformers.PreTrainedModel]
     changes: dict[str, object]
     first: int = 0
     row_end: int | None = None
@@ -206,7 +192,7 @@ class Family:
     def __str__(self) -> str:
         return self.model
 
-    def logits(self, model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
+    def logits(self, model: transformers.PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
         """The slow twin: [24] behind a prefix and some codes, by the body's own forward on plain ids."""
         if self.model == "janus_pro":
             return janus_logits(model, prefix, codes)
@@ -221,7 +207,7 @@ class Family:
         return features @ model.lm_head.weight[self.first : self.first + CODES].T
 
 
-def glm_image_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
+def glm_image_logits(model: transformers.PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
     """At the positions that the model itself gives, here those of its cache for the steps behind the prefix."""
     inner, ids = model.model, torch.tensor([prefix])
     before = inner.get_rope_index(ids, torch.tensor([[1, SIDE, SIDE], [1, 2, 2]]), torch.tensor([2]))[0]
@@ -232,7 +218,7 @@ def glm_image_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]
     return model.lm_head(hidden)[0, -1, :CODES]
 
 
-def janus_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
+def janus_logits(model: transformers.PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
     x = model.get_input_embeddings()(torch.tensor([prefix]))
     if codes:
         x = torch.cat([x, model.prepare_embeddings_for_image_generation(torch.tensor([codes]))], dim=1)
@@ -262,7 +248,7 @@ class Loaded(NamedTuple):
     family: Family
     folder: Path
     target: HuggingFaceTarget
-    slow: PreTrainedModel
+    slow: transformers.PreTrainedModel
 
 
 def config(family: Family, folder: Path, *overrides: str) -> DictConfig:

@@ -69,7 +69,7 @@ def drafter_task(
 
 def fit(
     task, folder, max_steps: int, ckpt_path: str | None = None, save_every: int | None = None, precision="32-true",
-    data=None,
+    data=None, batch_size: int = 4,
 ) -> pl.Trainer:  # fmt: skip
     """Trains for max_steps without validation; data: MemorySplits by default. Returns the trainer."""
     callbacks = [WarmupCosine(warmup_steps=2)]
@@ -81,7 +81,7 @@ def fit(
         enable_model_summary=False, gradient_clip_val=1.0, num_sanity_val_steps=0, check_val_every_n_epoch=None,
         val_check_interval=1000,
     )  # fmt: skip
-    fit_trainer(trainer, task, TrainingData(data or MemorySplits(), batch_size=4, seed=3), ckpt_path)
+    fit_trainer(trainer, task, TrainingData(data or MemorySplits(), batch_size=batch_size, seed=3), ckpt_path)
     return trainer
 
 

@@ -50,9 +50,8 @@ def brute_force_beam(laws: PathLaws, root: int, total: int, depth: int, width: i
         for score, _, path in beam:
             law = laws.law(path).log()
             best = sorted(range(laws.codes), key=lambda code: -float(law[code]))[:width]
-            level += [
-                (score + float(law[code]), -next(order), (*path, code)) for code in best if law[code] > -torch.inf
-            ]
+            best = [code for code in best if law[code] > -torch.inf]
+            level += [(score + float(law[code]), -next(order), (*path, code)) for code in best]
         beam = sorted(level, reverse=True)[:width]
         grown += level
     return {(root,), *(path for _, _, path in sorted(grown, reverse=True)[:total])}

@@ -8,26 +8,14 @@ import pytest
 from support.paths import ROOT
 
 from lantern.evaluation.rows import append_rows
-from lantern.figures import glossary
+from tools import results
 from tools.markdown import split_page
-from tools.results import (
-    BOARD,
-    Table,
-    hashes_of,
-    load_tables,
-    measure,
-    prompts_of,
-    render,
-    render_board,
-    rows_of,
-    stale,
-    write_pages,
-)  # fmt: skip
 
 DOCS = ROOT / "docs"
-TABLES = load_tables(DOCS)
+TABLES = results.load_tables(DOCS)
 COLUMNS = ["tokens_per_step", "speedup", "round", "overhead", "output_tv", "frechet_diff", "retimed", "lossless"]
-TABLE = Table("small", ["page.md"], ["speed.num_prompts=2"], COLUMNS, {"plain": ["drafter=none"], "`jacobi`": ["+a=1"]})
+ROWS = {"plain": ["drafter=none"], "`jacobi`": ["+a=1"]}
+TABLE = results.Table("small", ["page.md"], ["speed.num_prompts=2"], COLUMNS, ROWS)
 PAGE = "above\n<!-- table small -->\nold\n<!-- end of table small -->\nbelow\n"
 
 
@@ -76,27 +64,29 @@ def test_a_page_holds_what_the_kept_rows_say(name):
     table = TABLES[name]
     for page in table.pages:
         _, within, _ = split_page((DOCS / page).read_text(), name)
-        assert within == render(table, rows_of(table, DOCS), page)
+        assert within == results.render(table, results.rows_of(table, DOCS), page)
         assert all((DOCS / page).parent.joinpath(link).exists() for link in re.findall(r"\]\((.*?)\)", within))
 
 
 def test_the_board_ranks_what_its_tables_hold(docs):
     """Catches a method that is left out or listed twice, and a lossy one among the lossless."""
     _, within, _ = split_page((DOCS / "lab" / "field.md").read_text(), "board")
-    assert within == render_board(TABLES, DOCS)
-    presets = [settings for name in BOARD for settings in TABLES[name].rows.values() if settings[0][:8] == "+method="]
+    assert within == results.render_board(TABLES, DOCS)
+    rows = [settings for name in results.BOARD for settings in TABLES[name].rows.values()]
+    presets = [settings for settings in rows if settings[0][:8] == "+method="]
     listed = [line.split("`")[1].split() for line in within.splitlines() if "`+method=" in line]
     assert sorted(map(tuple, listed)) == sorted(set(map(tuple, presets)))
     (docs / "rows").mkdir()
     own = {"slow": ["+method=a"], "fast": ["+method=b"], "lossy": ["+method=c"], "no preset": ["drafter=none"]}
     tables = {
-        name: replace(TABLE, name=name, rows=own if name == BOARD[0] else {"again": ["+method=a"]}) for name in BOARD
+        name: replace(TABLE, name=name, rows=own if name == results.BOARD[0] else {"again": ["+method=a"]})
+        for name in results.BOARD
     }
     for name, table in tables.items():
         rows = [row() | {"label": label, "settings": table.settings(label), "speedup": 1.5} for label in table.rows]
         changed = {"fast": {"speedup": 2.5}, "lossy": {"speedup": 3.5, "lossless": False, "output_tv": 0.1}}
         append_rows(docs / "rows" / f"{name}.jsonl", [line | changed.get(line["label"], {}) for line in rows])
-    lines = render_board(tables, docs).splitlines()[2:]
+    lines = results.render_board(tables, docs).splitlines()[2:]
     assert [line.split("`")[1][-1] for line in lines] == ["b", "a", "c"]
     assert [line.split(" | ")[0] for line in lines] == ["| 1", "| 2", "| 1"]
     assert ["| lossless |" in line for line in lines] == [True, True, False]
@@ -121,9 +111,9 @@ def test_a_stopped_measurement_goes_on_and_ends_with_the_whole_table(docs):
     """Catches a row that is kept late, or measured twice, and a stopped run that begins again."""
     first, second = Runs(1), Runs()
     with pytest.raises(KeyboardInterrupt):
-        measure(TABLE, docs, docs, first, now)
+        results.measure(TABLE, docs, docs, first, now)
     assert "1 of 2 rows are missing" in (docs / "page.md").read_text()
-    measure(TABLE, docs, docs, second, now)
+    results.measure(TABLE, docs, docs, second, now)
     assert first.made + second.made == [["drafter=none", "speed.num_prompts=2"], ["+a=1", "speed.num_prompts=2"]]
     assert second.seen == [["prompts.jsonl"]]  # the stopped run goes on
     text = (docs / "page.md").read_text()
@@ -137,61 +127,61 @@ def test_a_row_of_a_gpu_has_the_whole_round_alone():
     """Catches the host's times, which say nothing of a GPU, printed as parts of a round."""
     parts = dict.fromkeys(("draft_ms", "verify_ms", "accept_ms", "overhead"))
     on_gpu = row() | parts | {"round_ms": 3.25, "label": "plain", "settings": TABLE.settings("plain")}
-    assert "| 2.09 [1.94, 2.27] | 3.2 | - |" in render(TABLE, [on_gpu], "page.md")
+    assert "| 2.09 [1.94, 2.27] | 3.2 | - |" in results.render(TABLE, [on_gpu], "page.md")
 
 
 def test_a_row_is_measured_again_where_its_command_has_changed_or_it_was_deleted(docs):
     """Catches a figure of another setting under a new label's command, and a finished run folder that is read back."""
-    measure(TABLE, docs, docs, Runs(), now)
+    results.measure(TABLE, docs, docs, Runs(), now)
     other, runs = replace(TABLE, rows=TABLE.rows | {"`jacobi`": ["+a=2"]}), Runs()
-    write_pages(other, docs)
+    results.write_pages(other, docs)
     assert "1 of 2 rows are missing" in (docs / "page.md").read_text()
-    measure(other, docs, docs, runs, now)
+    results.measure(other, docs, docs, runs, now)
     assert runs.made == [["+a=2", "speed.num_prompts=2"]]
-    assert [line["settings"][0] for line in rows_of(other, docs)] == ["drafter=none", "+a=1", "+a=2"]
+    assert [line["settings"][0] for line in results.rows_of(other, docs)] == ["drafter=none", "+a=1", "+a=2"]
     assert (docs / "page.md").read_text().count("`jacobi`") == 1
     folders = list((docs / "small").iterdir())
     (docs / "rows" / "small.jsonl").unlink()
-    measure(other, docs, docs, again := Runs(), now)
+    results.measure(other, docs, docs, again := Runs(), now)
     assert len(folders) == 3
     assert again.seen == [[], []]
 
 
 def test_a_row_of_another_preset_or_other_weights_is_measured_again_and_one_of_other_code_is_named(docs, capsys):
     """Catches rows that outlive what made them: settings and label are the same."""
-    measure(TABLE, docs, docs, Runs(), now)
-    measure(TABLE, docs, docs, unchanged := Runs(), now)
+    results.measure(TABLE, docs, docs, Runs(), now)
+    results.measure(TABLE, docs, docs, unchanged := Runs(), now)
     assert unchanged.made == []
     assert "earlier code" not in capsys.readouterr().out
-    measure(TABLE, docs, docs, of_code := Runs(), lambda settings: now(settings) | {"code": "other"})
+    results.measure(TABLE, docs, docs, of_code := Runs(), lambda settings: now(settings) | {"code": "other"})
     assert of_code.made == []
     assert "small, `jacobi`: of earlier code" in capsys.readouterr().out
     for changed in ("preset", "protocol", "weights"):
-        measure(TABLE, docs, docs, again := Runs(), lambda settings, name=changed: now(settings) | {name: "other"})
+        results.measure(TABLE, docs, docs, again := Runs(), lambda given, name=changed: now(given) | {name: "other"})
         assert [made[0] for made in again.made] == ["drafter=none", "+a=1"]
 
 
 def test_tables_share_the_rows_of_one_command(docs):
     """Catches one method with two speed-ups: measured for each table that names it."""
-    measure(TABLE, docs, docs, Runs(), now)
+    results.measure(TABLE, docs, docs, Runs(), now)
     other = replace(TABLE, name="other", rows={"again": ["+a=1"], "new": ["+a=3"]})
     (docs / "page.md").write_text(PAGE.replace("small", "other"))
-    measure(other, docs, docs, runs := Runs(), now)
+    results.measure(other, docs, docs, runs := Runs(), now)
     assert runs.made == [["+a=3", "speed.num_prompts=2"]]
-    assert [*other.kept(rows_of(other, docs))] == ["again", "new"]
+    assert [*other.kept(results.rows_of(other, docs))] == ["again", "new"]
 
 
 def test_methods_are_ranked_among_those_of_as_many_prompts(docs):
     """Catches a speed-up over 8 easy prompts above one over 32."""
     (docs / "rows").mkdir()
-    tables = {name: replace(TABLE, name=name, rows={}) for name in BOARD}
-    for name, prompts, speedup in ((BOARD[0], 24, 1.5), (BOARD[1], 8, 2.5)):
+    tables = {name: replace(TABLE, name=name, rows={}) for name in results.BOARD}
+    for name, prompts, speedup in ((results.BOARD[0], 24, 1.5), (results.BOARD[1], 8, 2.5)):
         tables[name] = replace(
             TABLE, name=name, rows={"a": [f"+method={name}"]}, shared=[f"speed.num_prompts={prompts}"]
         )
         made = row() | {"label": "a", "settings": tables[name].settings("a"), "speedup": speedup}
         append_rows(docs / "rows" / f"{name}.jsonl", [made])
-    cells = [line.split(" | ") for line in render_board(tables, docs).splitlines()[2:]]
+    cells = [line.split(" | ") for line in results.render_board(tables, docs).splitlines()[2:]]
     assert [(line[0], line[5]) for line in cells] == [("| 1", "24"), ("| 1", "8")]
 
 
@@ -199,36 +189,36 @@ def test_every_table_has_as_many_prompts():
     """Catches methods that are compared on different prompts: windows commit 11 % more on the first 24 than on 8."""
     counts = {given for table in TABLES.values() for given in table.shared if given.endswith("_prompts=24")}
     assert counts == {"speed.num_prompts=24"}
-    assert {prompts_of({"settings": table.shared}).split()[0] for table in TABLES.values()} == {"24"}
+    assert {results.prompts_of({"settings": table.shared}).split()[0] for table in TABLES.values()} == {"24"}
 
 
 def test_the_glossary_lists_today_s_figures():
     """Catches a figure that was added, renamed or explained anew in the code alone."""
-    assert split_page((DOCS / "glossary.md").read_text(), "figures")[1] == glossary()
+    assert split_page((DOCS / "glossary.md").read_text(), "figures")[1] == results.glossary()
 
 
 def test_hashes_know_a_preset_by_what_it_composes_and_not_by_its_name(monkeypatch):
     """Catches a window of 14 that is kept as one of 31 because its method's name stayed."""
-    plain = hashes_of(["+method=scd"])
-    assert plain == hashes_of(["+method=scd", "drafter.length=31"])
-    assert stale(plain, hashes_of(["+method=scd", "drafter.length=14"])) == ["preset"]
-    assert stale(plain, hashes_of(["+method=scd", "paths.weights=/elsewhere"])) == ["weights"]
-    assert stale(plain, hashes_of(["+method=scd", "batch_size=7"])) == ["protocol"]
-    assert stale(plain, hashes_of(["+method=scd", "metrics.fidelity.num_references=7"])) == ["protocol"]
+    plain = results.hashes_of(["+method=scd"])
+    assert plain == results.hashes_of(["+method=scd", "drafter.length=31"])
+    assert results.stale(plain, results.hashes_of(["+method=scd", "drafter.length=14"])) == ["preset"]
+    assert results.stale(plain, results.hashes_of(["+method=scd", "paths.weights=/elsewhere"])) == ["weights"]
+    assert results.stale(plain, results.hashes_of(["+method=scd", "batch_size=7"])) == ["protocol"]
+    assert results.stale(plain, results.hashes_of(["+method=scd", "metrics.fidelity.num_references=7"])) == ["protocol"]
     monkeypatch.setattr("tools.results.load_prompts", lambda *_: ["another text"])
-    assert stale(plain, hashes_of(["+method=scd"])) == ["protocol"]
+    assert results.stale(plain, results.hashes_of(["+method=scd"])) == ["protocol"]
     monkeypatch.undo()
     monkeypatch.setattr("tools.results.code_now", lambda: "other")
-    assert stale(plain, hashes_of(["+method=scd"])) == ["code"]
+    assert results.stale(plain, results.hashes_of(["+method=scd"])) == ["code"]
 
 
 @pytest.mark.parametrize("name", ["headline", *LONG])
 def test_every_row_composes_and_no_kept_one_is_of_another_preset_or_other_weights(name):
     """Catches a method or setting that was renamed, which a run of hours would meet at its end, and a preset or weights
     that changed without their rows."""
-    kept = TABLES[name].kept(rows_of(TABLES[name], DOCS))
-    found = {label: hashes_of(TABLES[name].settings(label)) for label in TABLES[name].rows}
-    others = {label: stale(row, found[label]) for label, row in kept.items()}
+    kept = TABLES[name].kept(results.rows_of(TABLES[name], DOCS))
+    found = {label: results.hashes_of(TABLES[name].settings(label)) for label in TABLES[name].rows}
+    others = {label: results.stale(row, found[label]) for label, row in kept.items()}
     assert {label: found for label, found in others.items() if set(found) - {"code"}} == {}
 
 
@@ -239,11 +229,11 @@ def test_a_table_says_what_would_mislead(docs):
     table = replace(TABLE, columns=["speedup", "plain_ms", "pass", "output_tv", "output_tv_floor"])
     label, settings = "`jacobi`", table.settings("`jacobi`")
     rows = [row() | {"label": "plain", "settings": table.settings("plain"), "warnings": "wide"}]
-    text = render(table, [*rows, row() | slow | {"label": label, "settings": settings}], "page.md")
+    text = results.render(table, [*rows, row() | slow | {"label": label, "settings": settings}], "page.md")
     assert "| plain (2) | 2.09 [1.94, 2.27] | 1.00 | 3.5 |" in text.replace("plain (1)", "plain (2)")
     assert "| 0.10 [0.05, 0.20] | 0.02" in text
     assert "0.26 to 0.51 s an image" in text
     assert "200 positions" in text
     assert "wide." in text
     other = rows[0] | {"label": label, "settings": settings, "baseline_latency_s": 0.28}
-    assert "the machine changed" not in " ".join(render(table, [*rows, other], "page.md").split())
+    assert "the machine changed" not in " ".join(results.render(table, [*rows, other], "page.md").split())

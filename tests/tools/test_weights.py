@@ -76,9 +76,8 @@ def test_a_share_of_the_schedule_shortens_all_but_critic_and_tokenizer():
 @pytest.mark.full
 def test_the_chain_trains_a_target_and_drafters_that_belong_together(tmp_path: Path, monkeypatch):
     """Catches a part that reads the shipped weights: a target names the hash of its tokenizer."""
-    parts = {
-        name: [*PARTS[name], *TOY[name], *SMALL] for name in ("critic", "encoder", "tokenizer", "target", "drafter")
-    }
+    names = "critic", "encoder", "tokenizer", "target", "drafter"
+    parts = {name: [*PARTS[name], *TOY[name], *SMALL] for name in names}
     monkeypatch.setattr(weights, "run_program", lambda words: run_script(monkeypatch, "train.py", *words))
     with trainings_here(monkeypatch):
         folder = weights.run(tmp_path, parts, train=())

@@ -32,9 +32,9 @@ def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
     assert drafter.weights_hash == weights_hash(tmp_path / "parallel")
     with pytest.raises(CheckpointError, match=r"'levels', 'row', and 'first'.*train\.py drafter=parallel"):
         load_parallel(tmp_path / "eagle", target, chain(3), Sampling())
-    with pytest.raises(CheckpointError, match=r"is a parallel drafter: decode or train it with drafter=parallel"):
+    with pytest.raises(CheckpointError, match=r"is a parallel drafter, .* use drafter=parallel"):
         load_eagle(tmp_path / "parallel", target, chain(3), Sampling())
-    with pytest.raises(CheckpointError, match=r"is a parallel drafter: .* it is not converted$"):
+    with pytest.raises(CheckpointError, match=r"is a parallel drafter, which is not converted"):
         write_drafter(str(tmp_path / "parallel"), target, str(tmp_path / "written"))
 
 

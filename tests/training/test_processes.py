@@ -32,9 +32,7 @@ def test_a_point_of_a_sweep_has_one_process_unless_slurm_starts_its_tasks(monkey
     (4, 1, 1, "train", True), (4, 2, 1, "train", True), (4, 2, 2, "train", False), (4, [0, 1, 2, 3], 1, "train", False),
     (4, 1, 1, "interactive", False), (1, 2, 1, "train", True), (1, 1, 1, "train", False),
 ])  # fmt: skip
-def test_tasks_of_slurm_that_are_not_the_trainers_processes_are_refused(
-    tasks, devices, nodes, name, is_refused, monkeypatch
-):
+def test_tasks_of_slurm_that_are_not_the_trainers_are_refused(tasks, devices, nodes, name, is_refused, monkeypatch):
     """Catches hydra.launcher.tasks_per_node=4 with trainer.devices=1: four trainings in one folder; and one task with
     trainer.devices=2: a training on one device."""
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)

@@ -5,13 +5,13 @@ import support.as_a_command  # noqa: F401
 
 # isort: split
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import pytorch_lightning as pl
 import torch
+from support.commands import python
 from support.paths import ROOT, TESTS
 from support.tiny_tasks import MemorySplits, drafter_task, target_task
 
@@ -51,10 +51,8 @@ def together(weights, tmp_path_factory) -> Path:
     """The folder of what two processes have trained."""
     folder = tmp_path_factory.mktemp("together")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [sys.executable, *launcher, __file__, str(weights), str(folder)]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{TESTS}", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr[-5000:]
+    variables = {"PYTHONPATH": f"{ROOT}:{TESTS}", "OMP_NUM_THREADS": "1"}
+    python(*launcher, __file__, str(weights), str(folder), timeout=300, **variables)
     return folder
 
 
@@ -81,7 +79,7 @@ def test_a_step_has_the_same_images_on_any_number_of_processes(processes):
 
 
 def test_a_batch_that_cannot_be_shared_equally_is_one_sentence():
-    with pytest.raises(LanternError, match=r"batches\.batch_size=8 cannot be shared equally by 3 processes"):
+    with pytest.raises(LanternError, match=r"batches\.batch_size=8 is no multiple of 3 processes"):
         SeededBatches(12, 8, 0, 0, 3)
 
 

@@ -18,8 +18,7 @@ from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.variants import ParallelStudent
 from lantern.trees.static import chain
 from lantern.types import Verification
-from lantern.verification.ratio import Ratio
-from lantern.verification.shared_noise import SharedNoise
+from lantern.verification import Ratio, SharedNoise
 
 DEPTH, IMAGES = 3, 96
 SEEDS = [image_seed(0, "parity", i) for i in range(IMAGES)]

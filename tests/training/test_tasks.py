@@ -11,20 +11,13 @@ from lantern.models.conditioners import SCENE_WORDS
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer, tokens_hash
 from lantern.sampling import Sampling
 from lantern.training.data_module import TrainingData
+from lantern.training.drafter import teacher_forcing
 from lantern.training.drafter.drafter_task import DrafterTask
-from lantern.training.drafter.teacher_forcing import (
-    features_of_decoding,
-    head_backward,
-    head_by_autograd,
-    target_features,
-)
 from lantern.training.target_tasks import words_of_data
 
 
 @pytest.mark.parametrize(("made", "precision"), [("target", "32-true"), ("drafter", "32-true"), ("target", "64-true")])
-def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one_bit_by_bit(
-    made, precision, weights, target, tmp_path
-):
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_by_bit(made, precision, weights, target, tmp_path):
     """Batches, caption dropout, feature noise, learning rate, momenta: a difference in any of them changes the weights.
     Step 4 is in the second epoch of three batches. Catches float64 weights that are restored into a float32 model."""
     whole, resumed = (target_task(weights) if made == "target" else drafter_task(target) for _ in range(2))
@@ -114,8 +107,8 @@ def test_any_targets_features_are_those_of_the_targets_own_pass(target, cfg_scal
     target = target.configured(cfg_scale)
     items = MemorySplits().split("train")[:3]
     tokens, captions = torch.stack([i["tokens"] for i in items]), [i["caption"] for i in items]
-    own = target_features(target, tokens, captions)
-    passes = features_of_decoding(target, tokens, captions)
+    own = teacher_forcing.target_features(target, tokens, captions)
+    passes = teacher_forcing.features_of_decoding(target, tokens, captions)
     visible = target.conditioner(captions)[1]
     torch.testing.assert_close(passes[:, :, target.prefix_len :], own[:, :, target.prefix_len :], rtol=0, atol=1e-5)
     pads = ~visible[:, None].expand(-1, target.guidance, -1)
@@ -128,7 +121,7 @@ def test_gradients_behind_the_head_are_those_of_autograd(target):
     rows = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0), requires_grad=True)
     gradient = torch.randn(2, 3, target.vocab_size, generator=torch.Generator().manual_seed(1))
     (expected,) = torch.autograd.grad(target.head(rows), rows, gradient)
-    for backward in (head_backward(target), head_by_autograd(target)):
+    for backward in (teacher_forcing.head_backward(target), teacher_forcing.head_by_autograd(target)):
         torch.testing.assert_close(backward(gradient), expected)
 
 

@@ -95,9 +95,8 @@ def test_a_static_tree_takes_the_best_ranks_of_every_node(name, needs_draft_law)
 def test_draws_beyond_the_support_become_padding_with_all_their_descendants():
     """Catches children that q could not have drawn, and orphans below them."""
     laws = PathLaws(codes=12, seed=1, zeros=0.8)
-    grown = StaticTree(PAPER_FIGURES["naive_extend_57"]).grow(
-        torch.arange(6), torch.full((6,), 99), laws, ByLikelihood(True)
-    )
+    tree = StaticTree(PAPER_FIGURES["naive_extend_57"])
+    grown = tree.grow(torch.arange(6), torch.full((6,), 99), laws, ByLikelihood(True))
     assert grown.is_padding.any()
     for row in range(6):
         for path in paths_of(grown, row)[1:]:

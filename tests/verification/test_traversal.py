@@ -74,9 +74,7 @@ def test_rules_with_a_committed_law_are_committed_exactly_and_others_refused():
     """Catches a law that only the first sibling is judged by, and a relaxation that is silently ignored."""
     target, sampling = TableTarget(vocab_size=3, num_tokens=4, cfg_scale=2.0), Sampling()
     drafter = TableDrafter(target, chain(2), sampling)
-    found = [
-        deviation(target, drafter, verification, TvBudget(0.1), sampling) for verification in (Traversal(), Ratio())
-    ]
+    found = [deviation(target, drafter, judge, TvBudget(0.1), sampling) for judge in (Traversal(), Ratio())]
     assert found[0] == pytest.approx(found[1], abs=1e-9)
     rule = Lantern(target.codebook, 2, 0.1)
     with pytest.raises(LanternError, match="acceptance=lantern judges single tokens"):

@@ -9,7 +9,7 @@ from lantern.drafters.eagle.kv_state import FeatureTarget, LayeredTarget, PairPa
 from lantern.drafters.eagle.network import PairNetwork
 from lantern.drafters.eagle.pairs import Pairs
 from lantern.engine.cache import DRAFTER_PASS, PrefillView, TreeView, additive
-from lantern.engine.graphs import Outputs
+from lantern.engine.graphs import Outputs, Run
 from lantern.errors import LanternError
 from lantern.models.llamagen.fused import cache_dtype
 from lantern.sampling import Sampling
@@ -32,8 +32,7 @@ class FeatureDrafter:
         if not isinstance(target, FeatureTarget):
             kind = type(target).__name__
             raise LanternError(f"{kind} shares no positions with a drafter of EAGLE's kind; use drafter=jacobi or none")
-        if network.reads.layers:
-            require_layers(target, network.reads.layers)
+        require_layers(target, network.reads.layers)
         self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
         self.sampling, self.weights_hash, self._encode_pairs = sampling, weights_hash, encode_pairs
         self.forwards, self.forward_s = 0, 0.0
@@ -46,11 +45,8 @@ class FeatureDrafter:
         if isinstance(target, LayeredTarget):
             target.hand_out(self.network.reads.layers)
         slots, dim = target.prefix_len + target.num_tokens + self._max_pairs + self._ahead, self.network.fc.out_features
-        kept = like.new_empty(0, dtype=cache_dtype(like))
-        layers = self.network.num_layers
-        self.cache = target.drafter_caches.allocate(
-            layers, batch_size, target.guidance, slots, heads, dim // heads, kept
-        )
+        shape = self.network.num_layers, batch_size, target.guidance, slots, heads, dim // heads
+        self.cache = target.drafter_caches.allocate(*shape, like.new_empty(0, dtype=cache_dtype(like)))
         self.pairs = Pairs(target.empty_tokens(batch_size, self._max_pairs), target.guidance, like, dim)
         for tree in self._trees:
             tree.allocate(batch_size, target.grid, like.device)
@@ -71,9 +67,7 @@ class FeatureDrafter:
         for tree in self._trees:
             tree.begin(rows)
 
-    def read_pairs(
-        self, run: Callable[..., Outputs], roots: Tensor, ahead: int, *inputs: Tensor, settings: tuple
-    ) -> Outputs:
+    def read_pairs(self, run: Run, roots: Tensor, ahead: int, *inputs: Tensor, settings: tuple) -> Outputs:
         """Completes the pairs committed since the last draft with the roots [B]; run(PairPass, tokens [B, A], features
         [B, R, A, D], *inputs) reads them and commits them to the cache. settings: see PassGraphs."""
         pairs, passes = self.pairs, self.target.passes
@@ -104,16 +98,11 @@ class FeatureDrafter:
 def layered(target: Target) -> LayeredTarget:
     """The target as a LayeredTarget; LanternError if it does not hand out the inputs of its layers."""
     if not isinstance(target, LayeredTarget):
-        raise LanternError(
-            f"{type(target).__name__} hands out no inputs of its layers, which drafters of recipe=eagle3 read; use a "
-            "model of conf/model, or a drafter of another recipe"
-        )
+        kind = type(target).__name__
+        raise LanternError(f"{kind} hands out no inputs of its layers, as recipe=eagle3 needs; use another recipe")
     return target
 
 
 def require_layers(target: Target, layers: Sequence[int]) -> None:
-    if max(layers) >= (count := layered(target).num_layers):
-        raise LanternError(
-            f"this drafter reads the inputs of the target's layers {list(layers)}, which has {count}; use a drafter of "
-            "this target"
-        )
+    if layers and max(layers) >= (count := layered(target).num_layers):
+        raise LanternError(f"this drafter reads layers {[*layers]}, this target has {count}; use one made for it")

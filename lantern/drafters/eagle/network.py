@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from lantern.models.llamagen.fused import FusedLayer, KVView, linear, precise
 from lantern.models.llamagen.transformer import Attention, Block, FeedForward, KeyValues
 
+Caches = Sequence[KeyValues | None] | None  # of each layer, in place of a mask
+
 
 class LastFeatures(nn.Module):
     """What the head reads."""
@@ -101,11 +103,8 @@ class PairNetwork(nn.Module):
         self.deeper.append(layer := Block(*sizes, self.ffn_norm.eps or 1e-5).to(self.fc.weight))
         return layer
 
-    def through_layers(
-        self, x: Tensor, rotation: Tensor, mask: Tensor | None, caches: Sequence[KeyValues | None] | None
-    ) -> Tensor:
-        """x [B, T, D], rotation [B or 1, T, 2, Dh] -> [B, T, D]. mask None: plain causal; caches: of each layer, in
-        place of a mask."""
+    def through_layers(self, x: Tensor, rotation: Tensor, mask: Tensor | None, caches: Caches) -> Tensor:
+        """x [B, T, D], rotation [B or 1, T, 2, Dh] -> [B, T, D]. mask None: plain causal."""
         for layer, cache in zip(self.layers, caches or [None] * self.num_layers, strict=True):
             x = x + layer.attention(layer.attention_norm(x) if layer.attention_norm else x, rotation, mask, cache)
             x = x + layer.feed_forward(layer.ffn_norm(x))
@@ -151,9 +150,8 @@ class EagleNetwork(PairNetwork):
         return target_weight if self.embed_weight is None else self.embed_weight.to(target_weight)
 
     def forward(
-        self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
-        caches: Sequence[KeyValues | None] | None = None,
-    ) -> Tensor:  # fmt: skip
+        self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None, caches: Caches = None
+    ) -> Tensor:
         """embeddings, features [B, T, D] from `reads` or of this network's own outputs, rotation [B or 1, T, 2, Dh]
         -> [B, T, D]; see through_layers for the others."""
         return self.through_layers(self.fc(torch.cat([embeddings, features], dim=-1)), rotation, mask, caches)

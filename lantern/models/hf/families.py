@@ -6,14 +6,8 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+import transformers
 from torch import Tensor, nn
-from transformers import (
-    AutoModelForCausalLM,
-    Emu3ForConditionalGeneration,
-    GlmImageForConditionalGeneration,
-    JanusForConditionalGeneration,
-    Qwen2ForCausalLM,
-)
 
 from lantern.errors import explaining
 from lantern.models.chameleon import ChameleonVQGAN
@@ -65,7 +59,7 @@ def load_emu3(
     dtype: str = "auto", device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
     """quality: appended to every prompt. The negative prompt is the unconditional one; it must fit into prefix_len."""
-    model, text, made_of = load_pretrained(Emu3ForConditionalGeneration, checkpoint, dtype, device)
+    model, text, made_of = load_pretrained(transformers.Emu3ForConditionalGeneration, checkpoint, dtype, device)
     codes = model.config.vq_config
     grid = grid_of(image_size, 2 ** (len(codes.channel_multiplier) - 1))
     size, negative_ids = (text_ids(text, words) for words in (f"{grid[0]}*{grid[1]}", negative)) if text else ([], [])
@@ -83,7 +77,7 @@ def load_emu3(
 def load_janus(
     checkpoint: str, prefix_len: int = 128, cfg_scale: float = 5.0, dtype: str = "auto", device: str = "auto"
 ) -> HuggingFaceTarget:
-    family, ignored = JanusForConditionalGeneration, IMAGE_INPUTS["janus"]
+    family, ignored = transformers.JanusForConditionalGeneration, IMAGE_INPUTS["janus"]
     whole, text, made_of = load_pretrained(family, checkpoint, dtype, device, ignored=ignored)
     model = whole.model
     del model.vision_model, model.aligner
@@ -99,7 +93,7 @@ def load_janus(
     return HuggingFaceTarget(model.language_model, vocabulary, prompts, images, (side, side), cfg_scale, made_of)
 
 
-def janus_vocabulary(whole: JanusForConditionalGeneration) -> ImageVocabulary:
+def janus_vocabulary(whole: transformers.JanusForConditionalGeneration) -> ImageVocabulary:
     model, head = whole.model, whole.model.generation_head
     with torch.no_grad():
         embed = model.generation_aligner(model.generation_embeddings.weight)
@@ -113,7 +107,7 @@ def load_liquid(
 ) -> HuggingFaceTarget:  # fmt: skip
     """first_code: the token id of code 0."""
     grid = grid_of(image_size, tokenizer.downsampling)
-    model, text, made_of = load_pretrained(AutoModelForCausalLM, checkpoint, dtype, device)
+    model, text, made_of = load_pretrained(transformers.AutoModelForCausalLM, checkpoint, dtype, device)
     begin, image = (id_of(text, name) for name in LIQUID_NAMES)
     nothing = text_ids(text, LIQUID_UNCONDITIONAL) if text else []
     prompts = PromptIds(text, prefix_len, [begin], [image], fixed([begin, *nothing, image]), LIQUID_TEMPLATE)
@@ -148,7 +142,7 @@ def load_simplear(
     """SimpleAR: Qwen2 with the codes of Cosmos' tokenizer behind its words. decoder: Cosmos' decoder.jit, without which
     codes are shown as colours; levels: of its quantisation."""
     grid = grid_of(image_size, COSMOS_PIXELS)
-    model, text, made_of = load_pretrained(Qwen2ForCausalLM, checkpoint, dtype, device)
+    model, text, made_of = load_pretrained(transformers.Qwen2ForCausalLM, checkpoint, dtype, device)
     codebook = fsq_codebook(levels).to(model.device)
     first = len(text) if text else model.config.vocab_size - len(codebook)
     begin, image = (id_of(text, name) for name in SIMPLEAR_NAMES)
@@ -169,7 +163,7 @@ def load_glm_image(
     grid = grid_of(image_size, GLM_IMAGE_PIXELS)
     ratio = (grid[0] / grid[1]) ** 0.5
     preview = max(1, int(ratio * preview_side)), max(1, int(preview_side / ratio))
-    family, ignored = GlmImageForConditionalGeneration, IMAGE_INPUTS["glm_image"]
+    family, ignored = transformers.GlmImageForConditionalGeneration, IMAGE_INPUTS["glm_image"]
     model, text, made_of = load_pretrained(family, checkpoint, dtype, device, ignored=ignored, parts=GLM_IMAGE_PARTS)
     body = model.model.language_model
     codebook = F.normalize(model.model.vqmodel.quantize.embedding.weight.float(), dim=-1)

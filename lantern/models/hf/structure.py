@@ -68,9 +68,8 @@ def with_row_ends(
     own = torch.arange(nodes, device=attends.device)[None, :, None] == hosts[:, None]
     of_hosts = hosts[..., None]
     top = torch.cat([attends, below & ~own], dim=2)
-    bottom = torch.cat(
-        [attends.gather(1, of_hosts.expand(-1, -1, nodes)), below.gather(1, of_hosts.expand(-1, -1, extra))], dim=2
-    )
+    parts = [part.gather(1, of_hosts.expand(-1, -1, part.shape[2])) for part in (attends, below)]
+    bottom = torch.cat(parts, dim=2)
     joined = torch.cat([top, bottom], dim=1)
     return StructuredTree(joined | torch.eye(nodes + extra, dtype=torch.bool, device=attends.device), hosts, exists)
 

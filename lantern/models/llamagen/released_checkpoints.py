@@ -3,24 +3,15 @@ HF-style conversion of the text-to-image ones, the VQ-16 and VQ-8 tokenizers; cl
 
 import re
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from lantern.errors import CheckpointError
-from lantern.models.checkpoints import (
-    CONFIG_FILE,
-    RANDOM,
-    WEIGHTS_FILE,
-    WRAPPER_KEYS,
-    build_model,
-    load_released,
-    read_config,
-    read_weights,
-    weights_hash,
-)
+from lantern.models import checkpoints
+from lantern.models.checkpoints import CONFIG_FILE, RANDOM, WEIGHTS_FILE, WRAPPER_KEYS, weights_hash
 from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.models.hub import optional_file
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
@@ -42,7 +33,8 @@ def load_tokenizer(
     levels = list(multipliers)
     build = partial(VQTokenizer, channels, levels, levels, codebook_size, code_dim, z_channels, num_res_blocks)
     remedy = f"give {setting}=<the tokenizer of this target>"
-    return load_released(build, checkpoint, file, setting, remedy, device, partial(read_weights, part=weights))
+    read = partial(checkpoints.read_weights, part=weights)
+    return checkpoints.load_released(build, checkpoint, file, setting, remedy, device, read)
 
 
 def load_class_target(
@@ -69,7 +61,7 @@ def load_text_target(
 
 def read_transformer(path: Path, part: str | None = None) -> dict[str, Tensor]:
     """A state dict with the names of the .pt files, from either format; part: as of read_weights."""
-    state = read_weights(path, part)
+    state = checkpoints.read_weights(path, part)
     is_converted = any(name.startswith("model.layers.") for name in state)  # names of transformers' Llama
     return from_converted(state) if is_converted else state
 
@@ -84,7 +76,7 @@ def check_file(path: Path, image_size: int, body: Transformer) -> None:
         )
     if path.name != WEIGHTS_FILE or not path.with_name(CONFIG_FILE).is_file():
         return
-    config = read_config(path.parent)
+    config = checkpoints.read_config(path.parent)
     built = {"block_size": body.num_tokens, "cls_token_num": body.prefix_len, "hidden_act": "silu", "rope_base": 10000}
     if other := [name for name, value in built.items() if config.get(name, value) != value]:
         found, expected = (", ".join(f"{name}={sizes[name]}" for name in other) for sizes in (config, built))
@@ -111,7 +103,7 @@ def _target(
     setting, remedy = "model.checkpoint", "give model.checkpoint=<a file of this size>, or another model=llamagen_…"
     torch_dtype = resolve_dtype(dtype, torch_device)
     read = partial(read_transformer, part=weights)
-    body, path = build_model(build, checkpoint, name, setting, remedy, torch_device, torch_dtype, read)
+    body, path = checkpoints.build_model(build, checkpoint, name, setting, remedy, torch_device, torch_dtype, read)
     if torch_device.type == "meta":
         return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale)
     if path:
@@ -150,12 +142,6 @@ def from_converted(state: dict[str, Tensor]) -> dict[str, Tensor]:
         if part := PART.fullmatch(name):
             parts.setdefault(part[1], {})[part[2]] = value
         else:
-            renamed[_rename(name)] = value
+            renamed[reduce(lambda known, names: known.replace(*names), RENAMED.items(), name)] = value
     whole = {layer: torch.cat([found[part] for part in "qkv"]) for layer, found in parts.items() if len(found) == 3}
     return renamed | {f"layers.{layer}.attention.wqkv.weight": weight for layer, weight in whole.items()}
-
-
-def _rename(name: str) -> str:
-    for old, new in RENAMED.items():
-        name = name.replace(old, new)
-    return name

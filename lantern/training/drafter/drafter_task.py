@@ -56,9 +56,7 @@ class DrafterTask(pl.LightningModule):
         """student: the kind of drafter, EAGLE by default; start_from: a drafter checkpoint to train further."""
         super().__init__()
         if has_latents(target):
-            raise LanternError(
-                "drafters are trained for codes, this model has latents; drafter=latent_jacobi is untrained"
-            )
+            raise LanternError("drafters are trained for codes, not for latents; drafter=latent_jacobi is untrained")
         check_least("distil", 1, validation_depth=validation_depth)
         self.target, self.sampling, self.recipe = target, sampling, recipe
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
@@ -85,10 +83,7 @@ class DrafterTask(pl.LightningModule):
             require_layers(self.target, layers)
             network.reads = AddedLayers(network.fc.out_features, layers)
         if (tuple(layers), adds_layers) != (network.reads.layers, network.reads.adds):
-            raise LanternError(
-                f"task.start_from={start_from} reads other layers of the target than this recipe; give the recipe it "
-                "was trained by"
-            )
+            raise LanternError(f"task.start_from={start_from} reads other layers; give the recipe that trained it")
         return network
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

@@ -33,12 +33,9 @@ class EagleStudent:
         self.num_layers = num_layers
 
     def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> EagleNetwork:
-        if layers:
-            require_layers(target, layers)
-        sizes = layer_sizes(target)
-        network = EagleNetwork(*sizes, layers=layers, adds_layers=adds_layers)
-        initialise(target, network)
-        return deepened(target, network, self.num_layers)
+        require_layers(target, layers)
+        network = EagleNetwork(*layer_sizes(target), layers=layers, adds_layers=adds_layers)
+        return deepened(target, initialised(target, network), self.num_layers)
 
     def load(self, checkpoint: str, target: Target) -> EagleNetwork:
         return deepened(target, load_network(drafter_folder(checkpoint, setting=START), target, START), self.num_layers)
@@ -62,9 +59,7 @@ class ParallelStudent:
         self.levels, self.num_layers = levels, num_layers
 
     def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> ParallelNetwork:
-        network = self._network(target, layers, adds_layers)
-        initialise(target, network)
-        return deepened(target, network, self.num_layers)
+        return deepened(target, initialised(target, self._network(target, layers, adds_layers)), self.num_layers)
 
     def load(self, checkpoint: str, target: Target) -> ParallelNetwork:
         """A parallel drafter, or an EAGLE drafter, whose layers and input layer then initialise all levels."""
@@ -78,9 +73,7 @@ class ParallelStudent:
         network = deepened(target, self._network(target, eagle.reads.layers, eagle.reads.adds), eagle.num_layers)
         width, wanted = (part.feed_forward.w1.out_features for part in (eagle, network))
         if eagle.embed_weight is not None or eagle.attention_norm or width != wanted:
-            raise LanternError(
-                f"{START}={checkpoint} has layers that drafter=parallel has not; give a drafter of recipe=feature_lk"
-            )
+            raise LanternError(f"{START}={checkpoint} fits no drafter=parallel; give a drafter of recipe=feature_lk")
         for part in ("reads", "fc", "attention", "ffn_norm", "feed_forward", "deeper"):
             getattr(network, part).load_state_dict(getattr(eagle, part).state_dict())
         for layer in network.ahead:
@@ -99,8 +92,7 @@ class ParallelStudent:
         return {"levels": len(network.entrances), "row": network.row, "first": network.first}
 
     def _network(self, target: Target, layers: Sequence[int], adds_layers: bool) -> ParallelNetwork:
-        if layers:
-            require_layers(target, layers)
+        require_layers(target, layers)
         places = self.levels, target.grid[1], target.prefix_len - 1
         return ParallelNetwork(*layer_sizes(target), *places, layers=layers, adds_layers=adds_layers)
 
@@ -134,8 +126,8 @@ def layer_sizes(target: Target) -> tuple[int, int, int]:
 
 
 @torch.no_grad()
-def initialise(target: Target, network: nn.Module) -> None:
-    """Copies LlamaGen's last layer, and zeroes the output projections: the network starts as a linear drafter."""
+def initialised(target: Target, network: Network) -> Network:
+    """With a copy of LlamaGen's last layer, and zeros for output projections: it starts as a linear drafter."""
     if isinstance(target, LlamaGenTarget):
         layer = target.transformer.layers[-1]
         network.attention.wqkv.weight.copy_(layer.attention.wqkv.weight * layer.attention_norm.weight)
@@ -143,6 +135,7 @@ def initialise(target: Target, network: nn.Module) -> None:
         network.feed_forward.load_state_dict(layer.feed_forward.state_dict())
     network.attention.wo.weight.zero_()
     network.feed_forward.w2.weight.zero_()
+    return network
 
 
 @torch.no_grad()

@@ -81,9 +81,7 @@ class WarmupCosine(pl.Callback):
                 group["lr"] = factor * group.setdefault("initial_lr", group["lr"])
         pl_module.log("train/lr_factor", factor)
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *others: object) -> None:
         if progress_of(trainer) >= 1:
             trainer.should_stop = True  # Lightning validates once more
 
@@ -160,10 +158,8 @@ class WholeBudget(Budget):
         if self.time_remaining() <= 0:  # the last validation may end late, a training without steps may not
             self._duration, self._kept_s = self._duration + self._kept_s, 0.0
         if self.time_remaining() <= 0:
-            raise LanternError(
-                f"libraries and tables took {used:.0f} s and trainer.max_time is over; the tables are stored: "
-                "start again, or give more"
-            )
+            spent = f"libraries and tables took {used:.0f} s and trainer.max_time is over"
+            raise LanternError(f"{spent}; the tables are stored: start again, or give more")
 
     def foreseen_s(self, table_s: float | None, validation_s: float) -> float | None:
         return max(0.0, self._duration + self._kept_s - (time.monotonic() - self._began))

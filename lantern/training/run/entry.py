@@ -62,10 +62,7 @@ def carry_out(
     fit.silence_warnings()
     named = run_state.named_checkpoint(cfg.ckpt_path, folder)
     if ignored := [given for given in overrides or () if given.startswith("drafter.")]:
-        raise LanternError(
-            f"{ignored[0]} says what evaluate.py drafts with; to train a drafter further give task.start_from=…, for "
-            "its sizes distil.…"
-        )
+        raise LanternError(f"{ignored[0]} is for evaluate.py; for a start give task.start_from=…, for sizes distil.…")
     config = OmegaConf.to_container(cfg, resolve=True)  # before _place: devices may differ when a run is resumed
     if (named is None or is_sweep) and run_state.is_finished(folder, config):
         return
@@ -119,7 +116,4 @@ def _place(cfg: DictConfig, device: "torch.device") -> None:
     if cfg.device in ("auto", device.type):
         cfg.device = str(device)  # where Lightning puts the rest
     elif cfg.device != str(device):
-        raise LanternError(
-            f"device={cfg.device} is not {device}, which trains; leave it out, or choose what trains, such as by "
-            "'trainer.devices=[1]'"
-        )
+        raise LanternError(f"device={cfg.device} is not {device}, which trains; leave it out, or give trainer.devices")

@@ -47,9 +47,7 @@ class Interrupts(pl.Callback):
         if trainer.world_size == 1 and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._note)
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *others: object) -> None:
         # processes receive it at different steps
         number = trainer.strategy.broadcast(self._received) if self._requeue else self._received
         if number is None:

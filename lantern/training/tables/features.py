@@ -27,9 +27,7 @@ IMAGE_COLUMNS = Features({"features": Value("large_binary"), "dtype": Value("str
 class FeatureSplit(Sequence):
     """Items of a token split, with features read from disk at each access."""
 
-    def __init__(
-        self, items: Split, rows: Dataset, order: Sequence[int], shape: tuple[int, int], fingerprint: str
-    ) -> None:
+    def __init__(self, items: Split, rows: Dataset, order: Sequence, shape: tuple[int, int], fingerprint: str) -> None:
         """order: item indices, those of the rows first; further items have no features; shape: (R, P + L - 1)."""
         self.items, self.rows, self.shape, self.fingerprint = items, rows, shape, fingerprint
         self.whole = getattr(items, "whole", len(items))

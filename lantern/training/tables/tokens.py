@@ -210,9 +210,8 @@ class TargetSamples:
             captions = Random(0).sample(captions, len(captions))
         shard, limit = FEW if self.is_part else SAMPLED_PER_SHARD, TimeShare(self.limit_s, LEAST[name])
         made_by = *target_hashes(target), target.reading_hash(captions[0]), list(target.grid)
-        key = digest(
-            [*made_by, str(target.embed_weight.dtype), asdict(self.pipeline.sampling), captions, self.seed, name]
-        )
+        settings = str(target.embed_weight.dtype), asdict(self.pipeline.sampling)
+        key = digest([*made_by, *settings, captions, self.seed, name])
         size = len(captions) * (2 * target.num_tokens + CAPTION_BYTES)
         budget = Budget(f"{len(captions):,} {name} samples", size, self.budget_gib)
         rows = cached_rows(

@@ -42,9 +42,7 @@ def expected() -> dict[str, torch.Tensor]:
         return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
 
 
-def target_of(
-    dtype: torch.dtype = torch.float32, grid: tuple[int, int] = (16, 16), prefix: int = 120
-) -> LlamaGenTarget:
+def target_of(dtype: torch.dtype = torch.float32, grid: tuple = (16, 16), prefix: int = 120) -> LlamaGenTarget:
     """A target of the golden drafter's sizes with weights of its own."""
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -14,8 +14,7 @@ from lantern.drafters.jacobi.window import Unread, Window, stale_nodes
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import PADDING, DraftTree, TreeTopology
-from lantern.verification.ratio import Ratio
-from lantern.verification.shared_noise import SharedNoise
+from lantern.verification import Ratio, SharedNoise
 
 STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left()}
 SAMPLINGS = [pytest.param(Sampling(), id="sampled"), pytest.param(Sampling(0.0), id="greedy")]
@@ -115,9 +114,8 @@ def test_runners_up_are_the_next_in_order_at_the_window_s_first_positions():
     for tokens, parents, order in seen:
         assert torch.equal(tokens[:, 1:6], order[:, :, 0])
         assert torch.equal(tokens[:, 6:], order[:, :2, 1:3].flatten(1))
-        assert all(
-            parent in (above, PADDING) for parent, above in zip(parents[0, 6:].tolist(), [0, 0, 1, 1], strict=True)
-        )
+        below = zip(parents[0, 6:].tolist(), [0, 0, 1, 1], strict=True)
+        assert all(parent in (above, PADDING) for parent, above in below)
     assert len(seen) > 10
 
 
