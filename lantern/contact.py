@@ -27,24 +27,30 @@ def contact(cfg: DictConfig) -> None:
 
     expected_weights.clear()
     instantiate(OmegaConf.merge(cfg, {"device": "meta"}).model)
-    found = [line for expected in expected_weights for line in compared(expected)]
+    found, unread = [" ".join(dict.fromkeys([model, *run.overrides.task]))], []
+    for expected in expected_weights:
+        try:
+            found += compared(expected)
+        except Exception as error:  # of the Hub's client and its connections, and of damaged files
+            found.append(f"{expected.source}: not looked at ({first_line(error)})")
+            unread.append(expected.source)
     starting.close()
-    print("\n".join([" ".join([model, *run.overrides.task]), *found]))
+    print("\n".join(found))
+    if unread:
+        raise LanternError(f"{', '.join(unread)} cannot be read; give a path that can, or a Hub id in reach")
 
 
 def compared(expected: "Expected") -> Sequence[str]:
-    """What is in a checkpoint against what its loader expects: names that are missing, in excess or of other shapes; or
-    why that cannot be told. A local .pt is read with its weights, one of the Hub is not."""
-    from lantern.models.checkpoints import differences, shortened
+    """What is in a checkpoint against what its loader expects: names that are missing, in excess or of other shapes. A
+    local .pt is read with its weights, one of the Hub is not."""
+    from lantern.models.checkpoints import FILE_SUFFIXES, differences, shortened
 
-    wanted, path = f"{len(expected.shapes)} weights are expected", Path(expected.source).expanduser()
-    try:
-        shapes = _local(path, expected) if path.exists() else _remote(expected)
-    except Exception as error:  # of the Hub's client and its connections, and of damaged files
-        return [f"{expected.source}: not looked at ({first_line(error)}), {wanted}"]
+    path = Path(expected.source).expanduser()
+    is_here = path.exists() or path.is_absolute() or path.suffix in FILE_SUFFIXES  # else an id of the Hub
+    shapes = _local(path, expected) if is_here else _remote(expected)
     others = differences(expected.shapes, shapes, expected.ignored)
     told = [f"  {len(names)} {kind}: {shortened(names)}" for kind, names in others.items()]
-    return [f"{expected.source}: {len(shapes)} weights are there, {wanted}", *told]
+    return [f"{expected.source}: {len(shapes)} weights are there, {len(expected.shapes)} weights are expected", *told]
 
 
 def _local(path: Path, expected: "Expected") -> "Shapes":

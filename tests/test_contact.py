@@ -28,12 +28,18 @@ FITS = re.compile(r"(\S+): (\d+) weights are there, \2 weights are expected")
 
 @pytest.fixture
 def contact(tmp_path, monkeypatch, capsys) -> Callable[..., list[str]]:
-    """The lines that the command prints, without the settings."""
+    """The lines that the command prints, without the settings, and its error if it ends with one."""
     monkeypatch.chdir(tmp_path)
 
     def contact(*settings: str) -> list[str]:
-        run_as_module(monkeypatch, *COMMAND, *settings)
-        return capsys.readouterr().out.splitlines()[1:]
+        ended = ""
+        try:
+            run_as_module(monkeypatch, *COMMAND, *settings)
+        except SystemExit as error:
+            ended = str(error.code)
+        header, *lines = capsys.readouterr().out.splitlines()
+        assert header.split().count(next(iter(header.split()))) == 1
+        return [*lines, *filter(None, [ended])]
 
     return contact
 
@@ -76,6 +82,19 @@ def test_a_file_of_torch_and_a_hub_that_is_out_of_reach(contact):
     )  # fmt: skip
     assert any(re.match(rf"{GOLDEN}: \d\d+ weights are there", line) for line in said)
     assert any(line.startswith("nobody/nothing@v2: not looked at (") for line in said)
+    assert said[-1].startswith("error: nobody/nothing@v2 cannot be read")
+
+
+def test_a_path_where_nothing_is_is_no_repository_of_the_hub_and_a_damaged_file_is_an_error(contact, tmp_path):
+    """Catches the Hub's sentence about repository ids, and exit status 0 where nothing was compared."""
+    (tmp_path / "bad.pt").write_bytes(b"junk")
+    wrong = ["model.checkpoint=weights/nope.pt", f"model.tokenizer.checkpoint={tmp_path}/bad.pt"]
+    said = contact("model=llamagen_c2i_b", *wrong)
+    assert {*said[-1].removeprefix("error: ").partition(" cannot")[0].split(", ")} == {
+        "weights/nope.pt",
+        f"{tmp_path}/bad.pt",
+    }
+    assert [line for line in said if line.startswith("weights/nope.pt: not looked at (no weights there)")]
 
 
 def test_a_setting_that_means_nothing_is_refused(tmp_path, monkeypatch):
@@ -91,5 +110,6 @@ def test_a_folder_without_a_model_is_one_sentence_and_one_without_weights_is_tol
     assert "config.json describes no model" in said
     FAMILIES["glm_image"].make(tmp_path / "model")
     (tmp_path / "model" / "vision_language_encoder" / "model.safetensors").unlink()
-    (said,) = contact(*GLM, f"model.checkpoint={tmp_path / 'model'}")
+    said, error = contact(*GLM, f"model.checkpoint={tmp_path / 'model'}")
     assert "not looked at (no weights there)" in said
+    assert "cannot be read" in error
