@@ -33,8 +33,8 @@ class Stream:
         from datasets import Image, load_dataset_builder  # takes seconds to import
 
         self.name, place = name, f"{name}:{split}"
-        remedy = "give one that `datasets` reads, and a split of it"
-        with explaining(f"{place} cannot be read", remedy, LanternError):
+        remedy = "give one that `datasets` reads, and a split of it, or without a network its files, fetched elsewhere"
+        with explaining(f"{place} cannot be fetched or read", remedy, LanternError):
             builder = load_dataset_builder(name, config, **options)
             if columns and hasattr(builder.config, "columns"):
                 builder.config.columns = columns

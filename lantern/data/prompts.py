@@ -98,6 +98,9 @@ def _of_table(place: str, column: str | None) -> list[dict]:
             continue
         key = column or next((key for key in KEYS if key in record.values), KEYS[0])
         prompt = _text(record.values.get(key))
+        if record.problem and "://" in place and record.name == place:
+            told = f"prompts: {place} has to be fetched and is {record.problem}"
+            raise LanternError(f"{told}; fetch it elsewhere and give prompts=<its path>")
         if record.problem or not prompt:
             problem = record.problem or f"no {key!r} among {', '.join(record.values)}"
             raise LanternError(f"prompts: {record.name}: {problem}; give each row one, or its column: {place}:column")

@@ -53,7 +53,7 @@ def read_records(place: Path | str) -> Iterator[Record]:
         with open(place, "rb") if isinstance(place, Path) else fsspec.open(place, "rb") as file:
             yield from read(file, str(place))
     except (OSError, ValueError, csv.Error) as error:  # Arrow's are kinds of these
-        yield Record(str(place), {}, f"not readable: {first_line(error)}")
+        yield Record(str(place), {}, f"not readable: {first_line(error.__cause__ or error)}")
 
 
 def _read_jsonl(file: BinaryIO, place: str) -> Iterator[Record]:

@@ -55,6 +55,18 @@ def test_a_mistyped_name_of_a_list_is_answered_by_the_one_like_it():
         load_prompts("demos", PROMPTS)
 
 
+def test_a_list_that_cannot_be_fetched_names_its_place_the_reason_and_the_setting_for_a_file(monkeypatch):
+    """Catches advice to name a column of a table that nobody has read."""
+
+    def unreachable(*_: object) -> None:
+        raise FileNotFoundError("https://…") from ConnectionError("no name server")
+
+    monkeypatch.setattr("fsspec.open", unreachable)
+    with pytest.raises(LanternError, match=r"https.*jsonl has to be fetched .*no name server.*; .* prompts=") as caught:
+        load_prompts("geneval", PROMPTS)
+    assert "column" not in str(caught.value)
+
+
 def test_a_blank_item_id_is_none_and_repeats_are_counted(tmp_path, caplog):
     """Catches three prompts that become one."""
     caplog.set_level("INFO")
