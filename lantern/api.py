@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from lantern.cli.composing import built, composed
 from lantern.cli.error_messages import sentence, user_error
-from lantern.cli.settings import check_settings, group_of, key_of
+from lantern.cli.settings import check_numbers, check_settings, group_of, key_of
 from lantern.data.prompts import Batch, load_prompts
-from lantern.errors import LanternError, check_batch_size, check_whole, explaining
+from lantern.errors import LanternError, check_batch_size, check_whole, explaining, meant
 from lantern.evaluation.sides import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, bind_missing, check_skip, pipelines
@@ -83,6 +83,7 @@ class Model:
         check_settings(config)
         allow_tf32(config.tf32)
         with errors_told(config.model):
+            check_numbers({"model": config.model})
             if _is_target(loaded):
                 self.target: Target = loaded
             else:
@@ -119,7 +120,9 @@ class Model:
         config = self._config([*presets, *(f"{group}={part}" for group, part in named.items()), *settings])
         check_settings(config)
         with errors_told(config):
-            parts = {group: built(config[group]) for group in (*PARTS, "sampling") if group not in objects} | objects
+            configs = {group: config[group] for group in (*PARTS, "sampling") if group not in objects}
+            check_numbers(configs)
+            parts = {group: built(part) for group, part in configs.items()} | objects
             parts = {group: partial(part) if isinstance(part, type) else part for group, part in parts.items()}
             shape = bind_missing(parts.pop("tree"))
             if isinstance(shape, AutoTree):
@@ -251,13 +254,15 @@ def _check_loadable(override: str, own: Sequence[str]) -> None:
     is_of_part = group in PARTS and bool(name)
     if not is_of_part and (group not in OF_A_MODEL or override.startswith("~")):
         raise LanternError(
-            f"{override} is no setting of a model; load() takes {', '.join(OF_A_MODEL)} and settings of parts, such as "
-            "drafter.checkpoint=…; parts themselves are given to generate() or pipeline()"
+            f"{override} is no setting of a model; {meant(group, {*OF_A_MODEL, *PARTS} - {group})}load() takes "
+            f"{', '.join(OF_A_MODEL)} and settings of parts, such as drafter.checkpoint=…; parts themselves are given "
+            "to generate() or pipeline()"
         )
     folders = [Path(folder) / group for folder in (CONFIG_FOLDER, *own)]
     options = [OmegaConf.load(path) for folder in folders for path in folder.glob("*.yaml")]
     if is_of_part and override[0] not in "+~" and not any(_has(option, name) for option in options):
-        raise LanternError(f"{override} is a setting of no {group} in conf/{group}; leave it out")
+        known = {str(key) for option in options for key in option}
+        raise LanternError(f"{override} is a setting of no {group} in conf/{group}; {meant(name, known)}leave it out")
 
 
 def _is_target(given: object) -> bool:

@@ -96,11 +96,12 @@ def check_whole(group: str, least: int | None = None, /, **settings: object) -> 
 
 
 def check_least(group: str, least: float, most: float = LARGEST, /, **settings: float | None) -> None:
-    """LanternError for settings outside of these limits; None is left to its default."""
+    """LanternError for settings outside of these limits and for what is no number; None is left to its default."""
     for name, value in settings.items():
-        if value is not None and not least <= value <= most:
-            limits = f"{least:g} at least" if most == LARGEST else f"{least:g} to {most:g}"
-            raise LanternError(f"{group}.{name}={value} is out of range; give {limits}")
+        if value is not None and not (is_number(value) and least <= value <= most):
+            limits = f"a finite number, {least:g} at least" if most == LARGEST else f"{least:g} to {most:g}"
+            wrong = "is out of range" if is_number(value) else "is no number"
+            raise LanternError(f"{group}.{name}={value} {wrong}; give {limits}")
 
 
 def check_batch_size(batch_size: object) -> None:

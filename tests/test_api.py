@@ -161,7 +161,8 @@ PROMPTS_REFUSED = [
 MODELS_REFUSED = [
     ("llamagn", [], r"model=llamagn: .*model=llamagn is no option; did you mean llamagen\?"),
     ("llamagen", ["colour=red"], r"colour=red is no setting of a model; load\(\) takes model, sampling, device, "),
-    ("llamagen", ["acceptance.lamb=3"], "acceptance.lamb=3 is a setting of no acceptance in conf/acceptance"),
+    ("llamagen", ["acceptance.lamb=3"], "acceptance.lamb=3 is a setting of no acceptance .* did you mean lam"),
+    ("llamagen", ["draftr.checkpoint=x"], "draftr.checkpoint=x is no setting of a model; did you mean drafter"),
     ("llamagen", "device=cpu", "settings='device=cpu' is no list of texts"),
     (3, [], "names no option"),
     *(("llamagen", ["device=cpu", given], re.escape(f"{given} is no setting of a model; load() takes model, "))
@@ -171,7 +172,7 @@ PARTS_REFUSED = [
     ({"method": "refined_jacoby"}, "refined_jacoby is no option; did you mean refined_jacobi"),
     ({"acceptance": "lantern_pp", "settings": ["acceptance.lamb=3"]}, "acceptance.lamb is unknown to acceptance"),
     ({"settings": ["+acceptance.lam=3"]}, "full_key: acceptance"),
-    ({"settings": ["acceptance=lantern_pp", "acceptance.lam=much"]}, "lam=much"),
+    ({"settings": ["acceptance=lantern_pp", "acceptance.lam=much"]}, "acceptance.lam=much is no number"),
     ({"settings": "sampling.top_k=500"}, "settings='sampling.top_k=500' is no list of texts"),
     ({"settings": ["sampling.top_k=${oc.decode:5}"]}, "oc.decode"),
     *(({"settings": [given]}, re.escape(f"{given} is no setting of a part; settings= takes tree, acc"))

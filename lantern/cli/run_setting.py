@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lantern import identity
 from lantern.cli.composing import built, one_at_a_time, shared
-from lantern.cli.settings import group_of
+from lantern.cli.settings import check_numbers, group_of
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
@@ -37,6 +37,7 @@ def run_setting(
     """Measures one setting and writes its run folder. name: of the model; sweep: the folder of all points; method: the
     chosen preset; overrides: of the command. Returns the rows, none from a shard."""
     config = OmegaConf.to_container(cfg, resolve=True)
+    check_numbers(config)
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
     request, run = request_of(cfg), EvaluationFolder(folder, sweep)
     parts = _parts(cfg, name)

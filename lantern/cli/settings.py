@@ -2,12 +2,19 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from inspect import signature
+from pkgutil import resolve_name
 from textwrap import fill
+from types import NoneType
+from typing import get_args
 
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.errors import LanternError, is_number, meant
 from lantern.runtime.home import CONFIG_FOLDER
+from lantern.runtime.overrides import leaves
 
 GROUPS = "Groups, as group=option; those with a + are added, as +group=option:"
 # in a yaml's defaults; what it is
@@ -58,6 +65,26 @@ def check_settings(cfg: DictConfig) -> None:
     if cfg.device in (None, "meta"):
         device = cfg.device or "null"
         raise LanternError(f"device={device} computes nothing; give auto, cpu or cuda, or dry_run=true for the memory")
+
+
+def check_numbers(config: Mapping) -> None:
+    """Raises LanternError for what is no number, or no whole one, where a constructor's annotations want that."""
+    held = leaves(config)
+    for name, value in held.items():
+        part, _, key = name.rpartition(".")
+        kinds = _kinds(str(held.get(f"{part}._target_")), key)
+        is_fit = is_number(value) and (float in kinds or not value % 1)
+        if isinstance(value, str | bool | float) and value != "???" and kinds and kinds <= {int, float} and not is_fit:
+            raise LanternError(f"{name}={value} is no {'' if float in kinds else 'whole '}number; give one")
+
+
+@lru_cache
+def _kinds(target: str, argument: str) -> set[object]:
+    """The types in an argument's annotation, without None; empty where the target or the argument is not found."""
+    with suppress(Exception):
+        annotation = signature(resolve_name(target)).parameters[argument].annotation
+        return {*(get_args(annotation) or [annotation])} - {NoneType}
+    return set()
 
 
 def check_added(cfg: DictConfig, overrides: Sequence[str], groups: Iterable[str], command: str) -> None:

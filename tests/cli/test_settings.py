@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 from support.configs import composed, composed_with_hydra
 from support.paths import CONF
 
-from lantern.cli.settings import check_added, groups_of, help_page, register_help
+from lantern.cli.settings import check_added, check_numbers, groups_of, help_page, register_help
 from lantern.errors import LanternError
 
 COMMANDS = ("evaluate", "train", "export", "score", "contact")
@@ -64,3 +64,17 @@ def test_what_a_group_or_a_constructor_reads_may_be_added(command, added):
     cfg = composed_with_hydra(command, *[given for given in added if "." not in given])
     check_added(cfg, added, cfg.hydra.runtime.choices, command)
     check_added(cfg, ["+mine=x", "+mine.part.own=1"], ["parts/mine@mine.part"], command)  # of a --config-dir
+
+
+@pytest.mark.parametrize(("command", "wrong"), [
+    ("evaluate", "acceptance.lam=five"), ("evaluate", "acceptance.lam=true"), ("evaluate", "acceptance.k=many"),
+    ("evaluate", "sampling.top_p=x"), ("evaluate", "output_tv.num_positions=a"), ("train", "trainer.max_steps=x"),
+    ("train", "trainer.max_steps=1.5"), ("train", "batches.batch_size=nan"), ("train", "task.lr=x"),
+])  # fmt: skip
+def test_what_is_no_number_is_named_where_a_constructor_wants_one(command, wrong):
+    """Catches Python's error of a comparison with a text, a truth value taken for 1, and a step and a half."""
+    usual = {"evaluate": ["acceptance=lantern_pp"], "train": ["trainer.max_steps=1e3", "trainer.default_root_dir=x"]}
+    setting, section = wrong.partition("=")[0], wrong.partition(".")[0]
+    check_numbers({section: composed(command, *usual[command])[section]})
+    with pytest.raises(LanternError, match=rf"{re.escape(setting)}=\S+ is no (whole )?number"):
+        check_numbers({section: composed(command, *usual[command], wrong)[section]})

@@ -20,7 +20,7 @@ from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.jacobi.window import KIND, PickingProposals, require_picks, stale_nodes
 from lantern.drafters.loading import eagle_layer
 from lantern.engine.graphs import Outputs
-from lantern.errors import LanternError, check_whole
+from lantern.errors import check_least, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Proposals, TreeLabel, Verdict
@@ -40,8 +40,7 @@ class RefinedJacobi(FeatureDrafter):
         EAGLE's feature where a token has changed; the stale one has the rest; branches: nodes beside the window."""
         check_whole("drafter", 2, length=length)
         check_whole("drafter", 1, passes=passes)
-        if not 0 <= share <= 1:
-            raise LanternError(f"drafter.share={share} is no weight; give 0 to 1")
+        check_least("drafter", 0, 1, share=share)
         check_nodes(length, f"drafter.length={length}")
         check_nodes(passes, f"drafter.passes={passes}")
         self._layer, self.passes, self.share = FusedEagle(network, target.embed_weight), passes, share

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lantern.errors import LanternError, check_least
+from lantern.errors import check_least
 from lantern.training.drafter.losses import Objective, SiteLoss
 from lantern.training.drafter.unroll import Unroll
 
@@ -37,5 +37,4 @@ class Recipe:
     def __post_init__(self) -> None:
         check_least("recipe", 1, depth=self.depth)
         check_least("recipe", 0, feature_weight=self.feature_weight, feature_noise=self.feature_noise)
-        if not 0 <= self.unroll_from <= 1:
-            raise LanternError(f"recipe.unroll_from={self.unroll_from} is out of range; give a share from 0 to 1")
+        check_least("recipe", 0, 1, unroll_from=self.unroll_from)
