@@ -66,12 +66,14 @@ class Pipeline(DecodingSetup):
     def of_parts(self) -> Guarantee:
         """Lantern's own parts are lossless together if its tests cover them, others if certificates say so."""
         rule, verification, drafter = self.rule, self.verification, self.drafter
+        parts = {"rule": rule, "verification": verification, "tree": drafter.tree, "drafter": drafter}
         if not rule.lossless:
             settings = ", ".join(f"acceptance.{name}={value}" for name, value in rule.parameters.items())
-            return Guarantee(False, f"{settings or f'acceptance={rule.name}'} changes the law")
+            told = certified(parts, self.sampling.is_greedy).reason if not is_ours(rule) else ""
+            told = f"is lossy, says its class; {told}" if told else "changes the law"
+            return Guarantee(False, f"{settings or f'acceptance={rule.name}'} {told}")
         if lossy := [part.name for part in (verification, drafter) if not getattr(part, "lossless", True)]:
             return Guarantee(False, f"{' and '.join(lossy)} changes the law")
-        parts = {"rule": rule, "verification": verification, "tree": drafter.tree, "drafter": drafter}
         if foreign_parts(parts):
             return certified(parts, self.sampling.is_greedy)
         is_proven = type(verification) in PROVEN_VERIFICATIONS and drafter.tree.kind in PROVEN_TREES

@@ -187,7 +187,8 @@ class OwnLoop:
 EXPECTED = {
     RULE: {
         "acceptance": "mixture", "acceptance.share": 0.25, "verification": "ratio", "lossless": False,
-        "law": "acceptance.share=0.25 changes the law",
+        "law": "acceptance.share=0.25 is lossy, says its class; no certificate for my_parts.Mixture; "
+        "run lantern.check_law(rule=...)",
     },
     TREE: {
         "tree": "fan", "lossless": False, "drafter": "eagle",

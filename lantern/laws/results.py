@@ -77,7 +77,7 @@ def _trees(combinations: Iterable[Mapping[str, object]]) -> str:
 
 def print_verdict(found: Certificate, foreign: Mapping[str, Any], alone: str) -> None:
     """alone: what certificates.counted_alone says."""
-    names = " with ".join(map(class_name, foreign.values())) or "parts of Lantern's own"
+    names = " with ".join(map(_named, foreign.values())) or "parts of Lantern's own"
     kept = [name for name, result in found.results.items() if result.deviation <= ROUNDING]
     lost = found.results.keys() - kept
     written = f"; written: {found.path}" if found.path else ""
@@ -89,3 +89,10 @@ def print_verdict(found: Certificate, foreign: Mapping[str, Any], alone: str) ->
     for role in {"rule", "redraw"} & foreign.keys():
         if not lost and not getattr(foreign[role], "lossless", False):
             print(f"rows call it lossy all the same: {class_name(foreign[role])} has no lossless = True")
+
+
+def _named(part: object) -> str:
+    """The name of a part's class, with a rule's parameters, or the numbers and texts that another part holds."""
+    held = getattr(part, "parameters", None) or getattr(part, "__dict__", {})
+    given = [f"{name.lstrip('_')}={value}" for name, value in held.items() if isinstance(value, int | float | str)]
+    return f"{class_name(part)}({', '.join(given)})" if given else class_name(part)

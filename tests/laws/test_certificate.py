@@ -163,6 +163,19 @@ def test_a_users_verification_is_lossless_with_a_certificate_and_names_what_to_c
     assert "does not cover" in law(verification=traversal, drafter=window).reason
 
 
+def test_a_verdict_names_the_settings_and_a_rule_that_changes_nothing_at_them_is_not_said_to(parts, capsys):
+    """Catches a verdict of all settings of a class, and a row's word against its own certificate."""
+    mild = parts.Power(1)
+    mild.lossless = False
+    assert "no certificate for my_parts.Power" in law(mild).reason
+    assert lantern.check_law(rule=mild, verification=Ratio(), tree=BRANCHES).lossless
+    assert "my_parts.Power(power=1): lossless" in capsys.readouterr().out
+    known = law(mild)
+    assert (known.lossless, "changes the law" in known.reason, "my_parts.law.json: " in known.reason) == (
+        False, False, True
+    )  # fmt: skip
+
+
 def test_a_verification_that_accepts_too_much_is_found_out(parts, capsys):
     """Catches a check that anything passes, and a certificate of a deviation that is read for one of the law."""
     wrong = import_module("my_traversal").Traversal(bonus=1.1)
