@@ -21,8 +21,8 @@ def write_drafter(checkpoint: str, target: Target, folder: str) -> Path:
 
 
 def exported_step(weights: Path) -> dict[str, Any]:
-    """{"step", "figures": of the validation after it} of the weights that a training's run has exported; empty where
-    that is not on record."""
+    """{"step", "figures": of the validation after it, "evaluate_with": settings of evaluate.py} of the weights that a
+    training's run has exported; empty where that is not on record."""
     noted = read_object(weights.parent / EXPORTED)
     return noted if noted.get("weights") == weights.name else {}
 

@@ -18,7 +18,7 @@ import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities import rank_zero_only
 
-from lantern.drafters.export import VALIDATED
+from lantern.drafters.export import VALIDATED, exported_step
 from lantern.errors import LanternError, first_line
 from lantern.runtime.files import EXPORTED, replace_text
 from lantern.runtime.home import program_of
@@ -63,12 +63,9 @@ def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoi
 
 
 @rank_zero_only
-def export(
-    task: pl.LightningModule, trainer: pl.Trainer, folder: Path, overrides: Sequence[str] | None,
-    config_dir: Sequence[str] = (),
-) -> None:  # fmt: skip
+def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> None:
     """Writes the weights of the best validated step, or without validation the last ones, notes which step that is, and
-    prints it with the next command. overrides and config_dir: those of the training command, None if there is none."""
+    prints it."""
     best = next((c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor), "")
     if best:
         content = torch.load(best, map_location="cpu", weights_only=True)
@@ -76,8 +73,7 @@ def export(
     else:
         validated = next((c.validated for c in trainer.callbacks if isinstance(c, RunFolder)), {})
         content = {"global_step": trainer.global_step, VALIDATED: validated}
-    needed = reader_of(getattr(task, "target", None)).evaluate_with
-    exported = write_exported(folder, content)
+    exported = write_exported(folder, content, reader_of(getattr(task, "target", None)).evaluate_with)
     task.export(folder)
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):
@@ -91,15 +87,22 @@ def export(
             line.show(1.0, "comparing training with held-out images", None)
             said = compare(trainer.datamodule, exported["figures"].get("val/alpha_1"))
         print(said)
+
+
+@rank_zero_only
+def print_next(weights: Path, overrides: Sequence[str] | None, config_dir: Sequence[str]) -> None:
+    """Prints the command that comes next, if there are `overrides` of a command; config_dir: of it."""
     if overrides is not None:
-        print(next_command(folder, [*overrides, *needed], config_dir))
+        needed = exported_step(weights).get("evaluate_with", [])
+        print(next_command(weights, [*overrides, *needed], config_dir))
 
 
-def write_exported(weights: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Notes in a run's folder which step is exported as `weights`, with its figures -> what is noted."""
+def write_exported(weights: Path, checkpoint: Mapping[str, Any], needed: Sequence[str] = ()) -> dict[str, Any]:
+    """Notes in a run's folder which step is exported as `weights`, with its figures -> what is noted. needed: settings
+    of evaluate.py."""
     validated, step = checkpoint.get(VALIDATED) or {}, checkpoint["global_step"]
     figures = validated["figures"] if validated.get("step") == step else {}
-    found = {"weights": weights.name, "step": step, "figures": figures}
+    found = {"weights": weights.name, "step": step, "figures": figures, "evaluate_with": [*needed]}
     replace_text(weights.parent / EXPORTED, json.dumps(found, indent=2) + "\n")
     return found
 
