@@ -4,6 +4,7 @@ import os
 import sys
 import webbrowser
 from collections.abc import Sequence
+from contextlib import closing
 
 from lantern.errors import LanternError
 
@@ -24,8 +25,7 @@ def main(arguments: Sequence[str]) -> None:
     """Serves until Ctrl-C."""
     if {"-h", "--help"} & set(arguments):
         return print(USAGE)
-    from lantern.cli.error_messages import prepare_process  # Hydra and torch, which --help does without
-    from lantern.live.server import LiveServer
+    from lantern.cli.error_messages import prepare_process, starting_line  # Hydra, which --help does without
 
     prepare_process()
     if wrong := [argument for argument in arguments if "=" not in argument]:
@@ -36,6 +36,8 @@ def main(arguments: Sequence[str]) -> None:
         raise LanternError(f"{', '.join(chosen)} is chosen in the page; leave it out")
     if not port.isdecimal() or opens not in ("true", "false"):
         raise LanternError(f"port={port}, open={opens}: give a number and true or false")
+    with closing(starting_line()):
+        from lantern.live.server import LiveServer  # and torch
     with LiveServer(int(port)) as server:
         print(f"loading {model} …", flush=True)
         server.load(model, [f"{name}={value}" for name, value in given.items()])

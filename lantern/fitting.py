@@ -10,6 +10,7 @@ from lantern.acceleration import model_of
 from lantern.api import Settings, compose, overrides_of, wrap
 from lantern.cli.composing import holding
 from lantern.cli.run_setting import run_setting
+from lantern.cli.sweep_callback import Points
 from lantern.runtime.files import alone_in
 from lantern.training.run.entry import carry_out
 from lantern.training.run.interrupts import Interrupts
@@ -49,7 +50,12 @@ def fit_drafter(
     evaluate = compose([*of_model, *overrides_of(of_row)])
     guided = wrapped.target.configured(train.sampling.cfg_scale)
     with holding((train.target.config, guided), (evaluate.model, wrapped.target)):
-        carry_out(train, place, Interrupts())
+        bar = Points()  # one over tables, training and validations, as train.py's
+        bar.on_job_start()
+        try:
+            carry_out(train, place, Interrupts())
+        finally:
+            bar.on_multirun_end()
         with alone_in(place):
             run_setting(evaluate, wrapped.name, place / "evaluation", None, "refined_jacobi")
     return drafter

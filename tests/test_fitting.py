@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 import lantern
 from lantern.errors import LanternError
 from lantern.evaluation.rows import read_rows
+from lantern.runtime.progress_line import ProgressLine
 
 PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
 SIZES = {"janus_pro": {}, "glm_image": {"model.image_size": 32 * SIDE, "model.preview_side": 2}}
@@ -20,9 +21,13 @@ TRAINING = {
 
 
 @pytest.mark.parametrize("name", ["glm_image", pytest.param("janus_pro", marks=pytest.mark.full)])
-def test_a_drafter_fits_the_model_as_it_is_in_memory_and_no_other(name, tmp_path, capsys, caplog):
+def test_a_drafter_fits_the_model_as_it_is_in_memory_and_no_other(name, tmp_path, capsys, monkeypatch):
     """Catches a drafter of the files that the model was read from, one that a call of other ids refuses (GLM-Image's
-    draws some that are no codes), and a row of another target."""
+    draws some that are no codes), a row of another target, and a bar for each stage of the training."""
+    shown, show = [], ProgressLine.show
+    monkeypatch.setattr(
+        ProgressLine, "show", lambda line, *given: shown.append((line.title, ProgressLine.whole)) or show(line, *given)
+    )
     model = make(name, tmp_path / "checkpoint")
     text = AutoTokenizer.from_pretrained(tmp_path / "checkpoint" / ("processor" if name == "glm_image" else ""))
     weight = model.get_parameter(CHANGED[name])
@@ -32,6 +37,8 @@ def test_a_drafter_fits_the_model_as_it_is_in_memory_and_no_other(name, tmp_path
     training = TRAINING | {"paths.cache_dir": str(tmp_path / "cache")}
     drafter = lantern.fit_drafter(model, text, PROMPTS, 5, tmp_path / "run", settings=settings, training=training)
     assert "trained 2 steps" in capsys.readouterr().out
+    assert all(whole for title, whole in shown if title == "training")
+    assert ProgressLine.whole is None
     row = read_rows(tmp_path / "run" / "evaluation" / "results.jsonl")[-1]
     assert (row["method"], row["model"], row["drafter_hash"] is None) == ("refined_jacobi", name, False)
     given = own_call(name, model)
