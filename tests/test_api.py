@@ -14,6 +14,7 @@ from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.errors import LanternError
 from lantern.row_parallel import RowParallel
+from lantern.runtime.files import replace_text
 from lantern.trees.static import StaticTree, chain
 from lantern.tuning.auto import AutoTree
 
@@ -247,21 +248,18 @@ def test_a_call_says_how_to_sample_and_how_many_images_of_each_prompt(tiny):
 
 def test_a_model_and_a_method_of_a_folder_of_ones_own_are_loaded_by_name_and_composed_once(tmp_path, monkeypatch):
     """Catches a call that takes longer to compose than to decode, and a yaml whose change has no effect."""
-    (tmp_path / "own" / "model").mkdir(parents=True)
-    (tmp_path / "own" / "method").mkdir()
-    (tmp_path / "own" / "model" / "mine.yaml").write_text("defaults:\n  - llamagen\n")
+    own_folder, weights = tmp_path / "own", f"paths.weights={write_tiny_weights(tmp_path / 'weights')}"
+    replace_text(own_folder / "model" / "mine.yaml", "defaults:\n  - llamagen\n")
     method = "# @package _global_\ndefaults:\n  - override /drafter: none\n  - override /tree: chain\n"
-    (tmp_path / "own" / "method" / "plainly.yaml").write_text(method)
-    weights = f"paths.weights={write_tiny_weights(tmp_path / 'weights')}"
-    model = lantern.load("mine", [weights], device="cpu", dtype="float64", config_dir=str(tmp_path / "own"))
+    replace_text(own_folder / "method" / "plainly.yaml", method)
+    model = lantern.load("mine", [weights], device="cpu", dtype="float64", config_dir=str(own_folder))
     assert model.target.embed_weight.dtype == torch.float64
     calls, own = [], lantern.api.composed
     monkeypatch.setattr("lantern.api.composed", lambda *given: calls.append(given) or own(*given))
     for _ in range(2):
         assert model.generate(["wood"], method="plainly").statistics.tokens_per_step == 1
         assert len(calls) == 1
-    (tmp_path / "own" / "method" / "plainly.yaml").write_text(method.replace("drafter: none", "drafter: jacobi"))
+    replace_text(own_folder / "method" / "plainly.yaml", method.replace("drafter: none", "drafter: jacobi"))
     assert model.generate(["wood"], method="plainly").statistics.tokens_per_step > 1
-    (tmp_path / "own" / "acceptance").mkdir()
-    (tmp_path / "own" / "acceptance" / "mine.yaml").write_text("defaults:\n  - lantern\nsharpness: 2\n")
-    lantern.load("mine", [weights, "acceptance.sharpness=3"], config_dir=str(tmp_path / "own"))
+    replace_text(own_folder / "acceptance" / "mine.yaml", "defaults:\n  - lantern\nsharpness: 2\n")
+    lantern.load("mine", [weights, "acceptance.sharpness=3"], config_dir=str(own_folder))

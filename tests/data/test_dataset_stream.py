@@ -193,11 +193,9 @@ def test_images_that_datasets_finds_in_folders_and_archives_are_read(tmp_path, n
         with ZipFile(tmp_path / "set.zip", "w") as archive:
             for file in folder.iterdir():
                 archive.write(file, file.name)
-        options = {"data_files": str(tmp_path / "set.zip")}
+        name, options = "imagefolder", {"data_files": str(tmp_path / "set.zip")}
     elif name == "folder itself":
         name, options = str(folder), {}
-    if name == "archive":
-        name = "imagefolder"
     data = hub_images(name, 16, str(tmp_path / "cache"), validation_share=0.0, **options)
     assert values_of(data.split("train")) == {"caption 10": 10, "caption 20": 20}
 

@@ -22,9 +22,7 @@ from lantern.errors import LanternError
 
 
 def test_good_images_are_split_once_and_bad_ones_are_listed(tmp_path):
-    images = tmp_path / "images"
-    images.mkdir()
-    folder_of(images, [f"{i}.png" for i in range(12)])
+    images = folder_of(tmp_path / "images", [f"{i}.png" for i in range(12)])
     (images / "empty.jpg").touch()
     (images / "cut.png").write_bytes((images / "0.png").read_bytes()[:60])
     (images / "silent.png").write_bytes((images / "0.png").read_bytes())
@@ -45,9 +43,8 @@ def test_good_images_are_split_once_and_bad_ones_are_listed(tmp_path):
 def test_folders_named_train_and_validation_are_the_splits(folders, counts, tmp_path):
     """Catches validation images that are trained on: those of a folder val, taken into both splits by their hashes."""
     for folder in folders:
-        place = tmp_path / "images" / folder / "n01440764"
-        place.mkdir(parents=True)
-        folder_of(place, [f"{folder}{i}.png" for i in range(2 if folder == "train" else 1)])
+        names = [f"{folder}{i}.png" for i in range(2 if folder == "train" else 1)]
+        folder_of(tmp_path / "images" / folder / "n01440764", names)
     data = opened_folder(tmp_path / "images", tmp_path, validation_share=0.0)
     if counts is None:
         with pytest.raises(LanternError, match="falls into validation"):
@@ -124,7 +121,6 @@ def test_images_are_split_by_a_hash_of_their_path_below_the_folder(tmp_path):
     hashes = {i: int.from_bytes(sha256(f"{i:03d}/image.png".encode()).digest()[:6]) / 2**48 for i in range(20)}
     for images in (tmp_path / "here", tmp_path / "moved" / "there"):
         for number in range(20):
-            (images / f"{number:03d}").mkdir(parents=True)
             folder_of(images / f"{number:03d}", ["image.png"])
             (images / f"{number:03d}" / "image.txt").write_text(f"caption {number}")
         validation = opened_folder(images, tmp_path, validation_share=0.3).split("validation")
@@ -160,7 +156,6 @@ def test_an_image_that_claims_a_huge_size_is_listed_and_not_decoded(tmp_path):
 def test_names_that_occur_twice_are_two_images_and_a_second_caption_is_reported(tmp_path, caplog):
     images = tmp_path / "images"
     for place in ("one", "two"):
-        (images / place).mkdir(parents=True)
         folder_of(images / place, ["a.png"])
     (images / "one" / "a.jpg").write_bytes((images / "one" / "a.png").read_bytes())
     lines = [{"file_name": "two/a.png", "text": text} for text in ("first", "second")]
@@ -172,9 +167,7 @@ def test_names_that_occur_twice_are_two_images_and_a_second_caption_is_reported(
 
 def test_a_changed_image_is_listed_anew(tmp_path):
     """Catches a stale index: the split would show a new image with an old image's caption or problem."""
-    images = tmp_path / "images"
-    images.mkdir()
-    folder_of(images, ["a.png", "b.png"])
+    images = folder_of(tmp_path / "images", ["a.png", "b.png"])
     assert not opened_folder(images, tmp_path).skipped
     (images / "b.png").write_bytes(b"no longer an image")
     assert list(opened_folder(images, tmp_path).skipped) == [str(images / "b.png")]
@@ -251,7 +244,6 @@ def test_metadata_is_read_in_every_form_beside_the_images_that_it_names(suffix, 
     """In the folder and in one below it, with the column that is asked for, and a row that cannot be used."""
     images = tmp_path / "images"
     for place in ("", "deep/er"):
-        (images / place).mkdir(parents=True, exist_ok=True)
         folder_of(images / place, ["a.png", "b.png"])
         for text in (images / place).glob("*.txt"):
             text.unlink()
@@ -282,7 +274,6 @@ def test_a_damaged_metadata_file_is_named_and_the_others_are_read(tmp_path, capl
 
 def test_one_row_of_metadata_or_folder_that_cannot_be_read_stops_no_other(tmp_path, monkeypatch, caplog):
     """Catches a table that ends at its first text in another encoding, and a folder of others' that ends a data set."""
-    (tmp_path / "images" / "locked").mkdir(parents=True)
     images = folder_of(tmp_path / "images", ["1.png", "3.png", "locked/4.png"])
     names = pyarrow.array([b"1.png", b"\xff.png", b"3.png"]).view(pyarrow.string())
     table = pyarrow.table({"file_name": names, "text": ["by row 0", "by row 1", "by row 2"]})

@@ -78,8 +78,7 @@ def test_an_edited_comment_keeps_the_records_and_an_edited_constant_does_not(tmp
     """Catches records that count after the program has changed, in any folder, and records lost to a docstring."""
     hashes = []
     for name, text in {"before": SOURCE, "after": SOURCE.replace(*changed)}.items():
-        (tmp_path / name / "inner").mkdir(parents=True)
-        (tmp_path / name / "inner" / "numbers.py").write_text(text)
+        replace_text(tmp_path / name / "inner" / "numbers.py", text)
         hashes.append(code_hash(tmp_path / name))
     assert (hashes[0] == hashes[1]) is is_kept
 
@@ -134,10 +133,8 @@ def test_the_code_of_a_users_part_is_its_module_with_what_it_imports_of_their_ow
     files |= {"my_package/__init__.py": ""}
     files |= {"my_package/inner.py": "from . import constants\n", "my_package/constants.py": "SHARE = 1\n"}
     files |= {"my_folder/tools.py": "SIZE = 1\n"}  # without an __init__.py
-    for name in ("my_package", "my_folder"):
-        (tmp_path / name).mkdir()
     for name, text in files.items():
-        (tmp_path / name).write_text(text)
+        replace_text(tmp_path / name, text)
     monkeypatch.syspath_prepend(tmp_path)
     config = {"rules": [{"_target_": "my_part.Rule"}], "model": {"_target_": "lantern.models.llamagen.load"}}
     before = user_code(config)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from safetensors import safe_open
+from safetensors.torch import load_file
 from support.configs import composed
 from support.families import save_t5
 from support.full_size import released_shapes
@@ -78,8 +78,8 @@ def test_every_wrapper_gives_the_greedy_first_tokens_of_the_reference(tmp_path, 
     training = {"optimizer": {"lr": 1e-4}, "steps": 9, "args": argparse.Namespace(cfg=3)}
     torch.save({wrapper: state} | training if wrapper else state, tmp_path / "c2i.pt")
     target = load(tmp_path, "c2i.pt", tokenizer)
-    with safe_open(GOLDEN / "llamagen_c2i_tiny_expected.safetensors", "pt") as file:
-        tokens, logits = file.get_tensor("tokens"), file.get_tensor("guided_logits")
+    expected = load_file(GOLDEN / "llamagen_c2i_tiny_expected.safetensors")
+    tokens, logits = expected["tokens"], expected["guided_logits"]
     target.allocate(2, 1)
     found = target.prefill(["3", "5"], torch.arange(2)).logits[:, 0]
     torch.testing.assert_close(found, logits[:, 0], rtol=0, atol=2e-5)
@@ -108,8 +108,7 @@ def test_a_model_in_bfloat16_keeps_its_rotations_precise(tokenizer):
 def test_lanterns_conversion_computes_what_its_code_computes():
     """Catches q, k, v stacked in another order, permuted rotary pairs and swapped feed-forward parts."""
     state = released_checkpoints.read_transformer(GOLDEN / "lantern_llamagen_hf_tiny" / "model.safetensors")
-    with safe_open(GOLDEN / "lantern_llamagen_tiny_expected.safetensors", "pt") as file:
-        expected = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    expected = load_file(GOLDEN / "lantern_llamagen_tiny_expected.safetensors")
     body = Transformer(96, 2, 3, 160, (16, 16), caption_dim=48, prefix_len=120)
     for block in body.layers:
         block.feed_forward = FeedForward(96, 192)  # the miniature's; full-size ones follow the usual rule
@@ -231,8 +230,7 @@ def test_models_decode_as_their_yamls_load_them(tmp_path):
     """Catches anything between the yaml and the tokens that departs from the released code."""
     changes = {"file": "llamagen_c2i_tiny.pt", "num_classes": 7}
     tokens = evaluate(tmp_path, "llamagen_c2i_b", changes, ["3", "5"], temperature=0, cfg_scale=3.0)
-    with safe_open(GOLDEN / "llamagen_c2i_tiny_expected.safetensors", "pt") as file:
-        assert torch.equal(tokens, file.get_tensor("tokens"))
+    assert torch.equal(tokens, load_file(GOLDEN / "llamagen_c2i_tiny_expected.safetensors")["tokens"])
     save_t5(tmp_path / "t5", hidden_size=48)
     t5 = {"checkpoint": str(tmp_path / "t5")}
     changes = {"file": "llamagen_t2i_tiny.pt", "text_encoder": t5}

@@ -48,6 +48,7 @@ def write_parquet(path, cells: list, captions: list, **columns):
 
 def folder_of(path, names):
     for name in names:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (40, 24), "red").save(path / name)
         (path / name).with_suffix(".txt").write_text(f"caption of {name}\n")
     return path

@@ -9,7 +9,7 @@ import huggingface_hub
 import pytest
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
-from safetensors import safe_open
+from safetensors.torch import load_file
 from support.configs import composed
 from support.paths import GOLDEN
 from support.pickled_code import Code
@@ -38,8 +38,7 @@ DRAFTER = GOLDEN / "lantern_drafter_tiny"
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, torch.Tensor]:
-    with safe_open(GOLDEN / "lantern_llamagen_tiny_expected.safetensors", "pt") as file:
-        return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    return load_file(GOLDEN / "lantern_llamagen_tiny_expected.safetensors")
 
 
 def target_of(dtype: torch.dtype = torch.float32, grid: tuple = (16, 16), prefix: int = 120) -> LlamaGenTarget:
