@@ -100,10 +100,8 @@ class ChainAttention:
             rows = slice(start, start + at_once)
             seen = slice(int(self._roots[rows][-1]) + 1)
             own = query[:, :, rows], own_keys[:, :, rows], own_values[:, :, rows]
-            committed = keys[:, :, seen], values[:, :, seen]
-            yield checkpoint(
-                chain_attention, *own, *committed, self._placed[rows], use_reentrant=False, preserve_rng_state=False
-            )
+            given = *own, keys[:, :, seen], values[:, :, seen], self._placed[rows]
+            yield checkpoint(chain_attention, *given, use_reentrant=False, preserve_rng_state=False)
 
 
 def chain_attention(
