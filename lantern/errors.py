@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pickle import UnpicklingError
 from types import TracebackType
-from typing import TypeGuard
+from typing import ClassVar, TypeGuard
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 LARGEST = sys.float_info.max
@@ -129,10 +129,12 @@ def writing(what: object) -> Iterator[None]:
 class FirstWarning:
     """Logs the first warning it is given: a training reads its captions in every epoch."""
 
+    last: ClassVar[str] = ""  # that any was given, logged or not
+
     def __init__(self, log: logging.Logger) -> None:
         self._log, self._is_told = log, False
 
     def __call__(self, text: str, *values: object) -> None:
         if not self._is_told:
             self._log.warning(text, *values)
-        self._is_told = True
+        self._is_told, FirstWarning.last = True, text % values

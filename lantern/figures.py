@@ -112,7 +112,7 @@ FIGURES: dict[str, Figure] = {figure.key: figure for figure in (
            "The Fréchet distance less that of plain decoding on the same prompts and seeds.",
            "images", "low", bounds=True, printed=6, kept=True),
     Figure("kernel", "kernel", "Kernel distance to real images in feature space; unbiased, so it can be below 0.",
-           "images", "low", bounds=True, printed=11),
+           "images", "low", bounds=True, shown=True, printed=11),
     Figure("kernel_diff", "kernel less AR's",
            "The kernel distance less that of plain decoding on the same prompts and seeds.",
            "images", "low", bounds=True, kept=True),

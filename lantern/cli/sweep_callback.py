@@ -13,6 +13,7 @@ from typing import ClassVar
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
@@ -96,7 +97,8 @@ class SweepReport(Callback):
             told = "the shards' records are in %s; measure them without shards by hydra.run.dir=%s, or hydra.sweep.dir"
             log.info(told + " for several settings", folder, folder)
             return
-        report_sweep(folder, config.sweep.name, instantiate(config.tracking), instantiate(config.budget))
+        tracker, swept = instantiate(config.tracking), ", ".join(swept_keys(config))
+        report_sweep(folder, config.sweep.name, tracker, instantiate(config.budget), swept)
         is_search = not hasattr(get_class(config.hydra.sweeper._target_), "split_arguments")
         if is_search and (metric := config.optimized_metric) and (folder / "best.json").is_file():
             told = "the sweeper's best is by {} as measured, chance included; the fastest setting is by its lower bound"
@@ -197,13 +199,21 @@ def points_of(config: DictConfig) -> list[list[str]]:
     kind = get_class(config.hydra.sweeper._target_)
     if not hasattr(kind, "split_arguments"):
         return []
-    settings = {key: value for key, value in config.hydra.sweeper.items() if key != "_target_"}
-    axes = [f"{key}={values}" for key, values in (settings.get("params") or {}).items()]
-    loader = _loader()  # lists the options of glob(*)
-    overrides = OverridesParser.create(loader).parse_overrides([*axes, *config.hydra.overrides.task])
-    sweeper = kind(**settings)
+    sweeper = kind(**{key: value for key, value in config.hydra.sweeper.items() if key != "_target_"})
+    loader = _loader()
     sweeper.config, sweeper.hydra_context = config, loader and SimpleNamespace(config_loader=loader)
-    return list(chain.from_iterable(sweeper.split_arguments(overrides, None)))
+    return list(chain.from_iterable(sweeper.split_arguments(_overrides(config), None)))
+
+
+def swept_keys(config: DictConfig) -> list[str]:
+    """What a sweep varies: the settings with several values, those of a search included."""
+    return list(dict.fromkeys(one.key_or_group for one in _overrides(config) if one.is_sweep_override()))
+
+
+def _overrides(config: DictConfig) -> list[Override]:
+    """The sweeper's axes, then what the command gave."""
+    axes = [f"{key}={values}" for key, values in (config.hydra.sweeper.get("params") or {}).items()]
+    return OverridesParser.create(_loader()).parse_overrides([*axes, *config.hydra.overrides.task])  # loader: glob(*)
 
 
 def _loader() -> ConfigLoader | None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lantern.api import Model
+from lantern.errors import FirstWarning
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.runtime.cores import CpuContention
@@ -86,9 +87,10 @@ class Comparison:
         pipeline = self._pipeline(name)
         seed, preview = image_seed(request.seed, request.prompt), Preview(self.model.target)
         records = pipeline.target.passes.has_graphs  # a GPU records passes of a whole image, at any first use
+        FirstWarning.last = ""  # such as of a prompt that is cut to what the model reads
         for _ in islice(stream(pipeline, request.prompt, seed), None if records else WARM_UP):
             pass
-        yield {"event": "start", "side": side, "lossless": pipeline.lossless}
+        yield {"event": "start", "side": side, "lossless": pipeline.lossless, "told": FirstWarning.last}
         others = CpuContention()
         for progress in stream(pipeline, request.prompt, seed):
             is_shown = progress.is_complete or preview.is_due

@@ -82,10 +82,11 @@ class Side {
 const sides = [...document.querySelectorAll(".side")].map(section => new Side(section));
 let shape = [16, 16], dtype = "", leaving = null;
 
-function fail(message) {
-  $("#message").textContent = message;
-  $("#message").hidden = !message;
+function say(selector, text) {
+  $(selector).textContent = text;
+  $(selector).hidden = !text;
 }
+const fail = message => say("#message", message);
 
 // One speed in words, of the second side over the first, or of a method over plain decoding: never as a multiple of the
 // slower one, which would read as a gain.
@@ -122,7 +123,7 @@ function verdict({ different, total }) {
 
 function take(event) {
   const side = sides[event.side];
-  if (event.event === "start") side.start(event);
+  if (event.event === "start") side.start(event), say("#told", event.told);
   if (event.event === "round") side.show(event);
   if (event.event === "complete") side.complete(event);
   if (event.event === "verdict") verdict(event);
@@ -159,6 +160,7 @@ async function compare() {
   if (leaving) return;
   leaving = new AbortController();
   fail("");
+  say("#told", "");
   $("#verdict").textContent = "Decoding, one after the other …";
   $("#mark").hidden = true;
   for (const side of sides) side.clear(shape);

@@ -61,10 +61,11 @@ def show(run: EvaluationFolder, is_measured: bool, budget: Budget) -> None:
         merge_points(run.path, [run.path], "one setting", budget)
 
 
-def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budget) -> None:
-    """Merges the points below folder, prints their table and the best of them, tracks the baseline and the summary."""
+def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budget, swept: str = "") -> None:
+    """Merges the points below folder, prints their table and the best of them, tracks the baseline and the summary.
+    swept: the settings that it varies, for the title of a sweep without a name."""
     points = point_folders(folder)
-    rows = merge_points(folder, points, f"{name or 'ad hoc'} sweep", budget)
+    rows = merge_points(folder, points, f"{name or swept} sweep".lstrip(), budget)
     if not rows:
         log.error("no point of %s has results; see the errors above", folder)
         return

@@ -110,7 +110,7 @@ class Budget:
         limits, most = [], []
         for group, figure, limit in self._limits():
             amount = f"{100 * limit:.3g} %" if group == "within" else f"{limit:.3g}"
-            (most if group == "most" else limits).append(f"{figure} at most {amount}")
+            (most if group == "most" else limits).append(f"{figure_of(figure).title} at most {amount}")
         proof = ", by simultaneous 95 % bounds" if self.proven else ""
         worse = [f"{', '.join(limits)} worse than plain decoding's{proof}"] if limits else []
         words = ", ".join([*worse, *most]) or "no limit of what is lost"

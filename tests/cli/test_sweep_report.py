@@ -80,7 +80,7 @@ def test_the_report_is_made_at_the_commands_end_when_hydra_leaves_it_out(tmp_pat
 def test_a_sweep_names_the_best_setting_under_its_budget_on_paper_too(tmp_path, capsys):
     folder = sweep_folder(tmp_path)
     report_sweep(folder, "delta", Tracker(mode="disabled"), BUDGET)
-    best = "fastest setting, lossless or with frechet at most 10 % worse than plain decoding's: δ 0.01"
+    best = "fastest setting, lossless or with Fréchet at most 10 % worse than plain decoding's: δ 0.01"
     assert best in capsys.readouterr().out
     best = json.loads((folder / "best.json").read_text())
     assert (best["setting"], best["row"]["delta"], best["budget"]["within"]) == ("δ 0.01", 0.01, {"frechet": 0.1})
@@ -98,6 +98,18 @@ def test_a_searchs_own_winner_is_told_from_the_fastest_setting(tmp_path, capsys)
     sweep_folder(tmp_path)
     callback.report_failed()
     assert "the sweeper's best is by speedup as measured, chance included; the fastest" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("given", "title"), [
+    (["seed=0,1", "dtype=float32", "+method=glob(*)"], "seed, method sweep"), (["dtype=float32"], "sweep"),
+])  # fmt: skip
+def test_a_sweep_without_a_name_is_titled_by_what_it_varies(given, title, tmp_path):
+    """Catches a page called by nothing that its reader knows."""
+    callback = begun(tmp_path)
+    callback._sweep.hydra.overrides.task = given
+    sweep_folder(tmp_path)
+    callback.report_failed()
+    assert read_content(tmp_path / "report.html")["title"] == f"Lantern: {title}"
 
 
 def test_a_report_that_fails_is_a_failure(tmp_path, caplog):

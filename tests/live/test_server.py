@@ -56,6 +56,14 @@ def test_a_comparison_streams_both_images_and_says_whether_they_are_the_same(ser
     assert found[-1] == {"event": "verdict", "total": 256, "different": []}
 
 
+def test_a_prompt_that_is_cut_is_told_with_each_comparison(tiny):
+    """Catches an image of half a prompt without a word, from the second one on."""
+    comparison, long = Comparison(tiny, "tiny"), " ".join([PROMPT] * 9)
+    told = [next(comparison.run(Request(prompt, ("jacobi",))))["told"] for prompt in (long, PROMPT, long)]
+    assert [long in words for words in told] == [True, False, True]
+    assert not told[1]
+
+
 @pytest.mark.parametrize(
     ("model", "given", "dtypes"),
     [("llamagen", [], ["dtype=float32"]), ("llamagen", ["dtype=bfloat16"], ["dtype=bfloat16"]), ("janus_pro", [], [])],

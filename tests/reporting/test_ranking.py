@@ -87,7 +87,7 @@ def test_a_figure_of_the_setting_itself_may_have_a_limit():
     assert Budget({}, most={"output_tv": 0.1}, proven=True).best([AR, sure, open_]).row is sure
     assert [wanted.excess(r) for r in (sure, beyond, unknown)] == [0, pytest.approx(0.2), inf]
     assert wanted.excess(row(1.5, output_tv=0.2, lossless=True)) == 0
-    assert "output_tv at most 0.1" in wanted.describe([])
+    assert "output TV at most 0.1" in wanted.describe([])
     with pytest.raises(LanternError, match=r"budget\.most\.speedup"):
         Budget({}, most={"speedup": 1.0})
 

@@ -4,6 +4,7 @@ const seen = rows.map((_, index) => index).filter(index => pictures[index]?.leng
 const fastest = seen.filter(index => !rows[index].baseline).sort(byLowerBound("speedup"))[0];
 const pair = { left: seen[0], right: fastest ?? seen[0], mode: "side by side", flipped: false, seam: 50 };
 const MODES = ["side by side", "slider", "flip", "difference"];
+const seeds = [...new Set(seen.map(index => rows[index].values.seed ?? "unknown"))].join(", "); // as the user gave them
 const sharesNoise = () => rows[pair.left].noise && rows[pair.left].noise === rows[pair.right].noise;
 
 function image(index) {
@@ -25,7 +26,7 @@ function drawPromptOptions() {
     picker("prompt", options, choice.prompt, index => choose({ prompt: +index })),
     el("button", { type: "button", onclick: () => step(-1) }, "← previous"),
     el("button", { type: "button", onclick: () => step(1) }, "next →"),
-    el("span", { class: "quiet" }, `seed ${prompts[choice.prompt].seed}`));
+    el("span", { class: "quiet" }, `seed ${seeds}`));
 }
 
 function drawGallery() {

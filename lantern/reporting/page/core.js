@@ -70,6 +70,8 @@ function redraw(place, ...content) {
 }
 
 at("note").textContent = content.note;
+const warn = (place, lines) => place.replaceChildren(...lines.map(line => el("p", { class: "warning" }, line)));
+warn(at("warnings"), content.warnings);
 
 // On paper every record is expanded; afterwards the page is as it was.
 let closedOnScreen = [];

@@ -156,6 +156,7 @@ function drawPareto() {
     ...marks.map(mark => mark.group), ...pointLabels(marks, width));
   const isPale = !points.every(isRanked), pale = "Pale: not ranked, since plain decoding was timed otherwise than for the others.";
   space.replaceChildren(drawing, el("div", { class: "tip", id: "tip", hidden: true, role: "tooltip" }), ...(isPale ? [el("p", { class: "quiet" }, pale)] : []));
+  warn(at("doubts"), content.warnings.filter(line => line.includes(byKey[axes.y].title)));
   markPoints();
 }
 

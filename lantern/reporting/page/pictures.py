@@ -20,7 +20,7 @@ Key = tuple[str, int]  # a prompt and its copy number
 
 
 def same_prompt_pictures(home: Path, points: Sequence[Path], settings: Sequence[str]) -> dict[str, object]:
-    """{"prompts": [{text, copy, seed}], "pictures": a list a setting of {src, same}}, of the prompts that all settings
+    """{"prompts": [{text, copy}], "pictures": a list a setting of {src, same}}, of the prompts that all settings
     with images share; `same`: whether its tokens are those of the first setting. home: as in shared_records."""
     found, shared = shared_records(points, settings)
     if not found:
@@ -28,7 +28,7 @@ def same_prompt_pictures(home: Path, points: Sequence[Path], settings: Sequence[
     shown = read_pictures(home, found, shared, max(1, min(MOST_PROMPTS, MOST_PICTURES // len(found))))
     first = next(iter(found.values()))
     return {
-        "prompts": [{"text": text, "copy": copy, "seed": str(first[text, copy]["seed"])} for text, copy in shown],
+        "prompts": [{"text": text, "copy": copy} for text, copy in shown],
         "pictures": [
             [
                 {"src": data_url(pictures[setting]), "same": records[key].get("tokens") == first[key].get("tokens")}

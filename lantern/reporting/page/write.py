@@ -10,7 +10,7 @@ from lantern.evaluation.rows import Row, encode, is_baseline, read_summary, sett
 from lantern.metrics.profile import Profile
 from lantern.reporting.page.pictures import same_prompt_pictures
 from lantern.reporting.ranking import Budget, Choice, is_proven_faster
-from lantern.reporting.table import columns_of, is_setting, label_rows, marks, shared_settings
+from lantern.reporting.table import columns_of, is_setting, label_rows, marks, shared_settings, warning_lines
 from lantern.runtime.files import replace_text
 from lantern.runtime.overrides import leaves
 from lantern.runtime.provenance import read_provenance
@@ -59,6 +59,7 @@ def page_content(
         "title": title,
         "note": f"{shared_settings(rows)} {versions}." if versions else shared_settings(rows),
         "rows": listed,
+        "warnings": warning_lines(rows),
         "columns": [asdict(figure) for figure in columns_of(rows)],
         "protocol": protocol(points, rows, labels),
         **same_prompt_pictures(home, points, settings),

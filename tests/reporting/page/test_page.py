@@ -10,6 +10,7 @@ from support.pages import read_content
 from lantern.evaluation.rows import SUMMARY, setting_id
 from lantern.reporting.page.write import commands, write_page
 from lantern.reporting.ranking import Budget, report_best
+from lantern.reporting.table import warning_lines
 from lantern.runtime.files import replace_text
 from lantern.runtime.provenance import read_provenance
 
@@ -30,6 +31,16 @@ def test_what_was_written_into_a_page_can_be_read_back(sweep):
     assert noises == [noises[0]] * 3 + [None]
     assert all(len(pictures) == 3 for pictures in content["pictures"])
     assert all(shown["same"] for row in content["pictures"] for shown in row)  # the fake's tokens depend on seeds alone
+
+
+def test_a_page_warns_as_the_terminal_does_and_shows_the_distance_that_few_images_give(tmp_path):
+    """Catches a Fréchet distance that is mostly bias without a word, and no column of the one that is not."""
+    row = {"drafter": "eagle", "acceptance": "lantern", "tree": "static", "frechet": 3.0, "kernel": 0.1, "seed": 7}
+    rows = [row | {"delta": delta, "warnings": "the Fréchet distance is bias | other"} for delta in (0.1, 0.2)]
+    write_page(tmp_path / "page.html", "page", rows, [], {})
+    content = read_content(tmp_path / "page.html")
+    assert content["warnings"] == warning_lines(rows) != []
+    assert {column["key"] for column in content["columns"] if column["shown"]} == {"frechet", "kernel"}
 
 
 def test_every_row_of_a_page_has_the_profile_of_its_own_setting_and_the_page_its_version(tmp_path):

@@ -88,6 +88,19 @@ def test_the_budget_names_the_fastest_setting_that_keeps_it(page):
     assert page.ask("document.querySelector('#table tr.best').innerText").startswith(LABELS[2])
 
 
+def test_a_plotted_figure_has_its_own_warning_and_images_the_seed_that_was_given(page, tmp_path):
+    """Catches an axis of bias without a word, a warning of another figure's, and a hash for a seed."""
+    assert page.ask("document.querySelector('#prompt-options .quiet').innerText") == "seed 0"
+    row = {"drafter": "eagle", "acceptance": "exact", "tree": "t", "speedup": 2.0, "frechet": 3.0, "kernel": 0.1}
+    show(page, tmp_path, [row | {"warnings": "the Fréchet distance is bias | others were busy"}])
+    shown = "[...document.querySelectorAll('#{} p')].map(line => line.innerText)"
+    (line,) = page.ask(shown.format("doubts"))
+    assert line in page.ask(shown.format("warnings"))
+    assert "the Fréchet distance is bias" in line
+    choose(page, "quality", "kernel")
+    assert page.ask(shown.format("doubts")) == []
+
+
 def test_the_budget_of_a_row_is_of_its_own_plain_decoding(page, tmp_path):
     """Catches a cool setting that is within the budget of another temperature's plain decoding, and the reverse."""
     warm = {"temperature": 1.0, "frechet": 5.0}
