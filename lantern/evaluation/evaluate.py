@@ -17,6 +17,7 @@ from lantern.metrics.intervals import total_ratio
 from lantern.metrics.metric import LawMeasure, Metric, scored
 from lantern.metrics.profile import Profile, RunningProfile
 from lantern.pipeline import Pipeline
+from lantern.runtime.progress_line import ProgressLine
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,14 @@ class Evaluation:
         sides = [Side(one, pipeline, request, self.run_folder, self.identity, self.bar) for one in decoders]
         shown, compiled = sides[: 1 if is_alone else 2], sides[1 if is_alone else 2 :]
         own, own_timed = request.share(request.batch), request.share(request.timed)
-        for side in sides:
-            self.bar.expect(side.kind("speed"), len(own_timed.prompts))
-        for side in shown if request.makes_batches else ():
-            self.bar.expect(side.kind("images"), len(own.prompts))
-        if self.laws and not is_alone and not request.is_sharded:
-            self.bar.expect(sides[1].kind("laws"), getattr(self.laws, "num_images", len(request.batch.prompts)))
+        made = "images" if request.makes_batches else "speed"
+        self.bar.begin()
+        for side in shown:
+            self.bar.expect(("images", side.name), len(own.prompts) * request.makes_batches)
+            self.bar.expect(("judging", side.name), float(not request.is_sharded))
+        laws = None if is_alone or request.is_sharded else self.laws
+        for kind, (units, images) in laws.foreseen(pipeline).items() if laws else ():
+            self.bar.expect(("law", kind), units, (images, (made, kind) if kind in ("plain", "method") else None))
         if request.is_sharded:
             time_in_turn(sides, own_timed, request.max_retimed)
             for side in shown if request.makes_batches else ():
@@ -102,19 +105,21 @@ class Evaluation:
             values |= total_ratio(compiled_s, [line["latency_s"] for line in lines]).keys("speedup_over_compiled")
         if self.laws and side is not plain:
             read = Batch.cycle(request.prompts, getattr(self.laws, "num_images", len(batch.prompts)), request.seed)
-            values |= self.laws.measure(pipeline, read.prompts, read.seeds, request.images_at_once)
-            self.bar.add(side.kind("laws"), len(read.prompts), True)
+            unheard, ProgressLine.done = ProgressLine.done, lambda kind, units: self.bar.add(("law", kind), units)
+            try:
+                values |= self.laws.measure(pipeline, read.prompts, read.seeds, request.images_at_once)
+            finally:
+                ProgressLine.done = unheard
         values["cuda_graphs"] = pipeline.target.passes.cuda_graphs
         if self.metrics:
             self.bar.tell(", judging")
         figures, protocols, warnings = scored(self.metrics, lambda _: images, batch.prompts, plain_images)
-        if self.metrics:  # what follows is none
-            self.bar.tell()
         values |= figures | protocols
         warnings = speed.speed_warnings(values) + warnings
         values["law"] = pipeline.guarantee.reason
         warnings += [pipeline.guarantee.reason] if pipeline.guarantee.is_open else []
         values["warnings"] = WARNING_BREAK.join(warnings) or None
         values = side.row_keys | values | dict(side.notes)
-        row = fixed_part(values) | values
-        return Measurement(row, lines + batched, batch, images, side.folder, profile.profile(), request.measures)
+        row, profiled = fixed_part(values) | values, profile.profile()
+        self.bar.add(("judging", side.name))
+        return Measurement(row, lines + batched, batch, images, side.folder, profiled, request.measures)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lantern.data.image_sets import Images
 from lantern.data.prompts import Batch
-from lantern.evaluation.progress import EvaluationBar, Kind
+from lantern.evaluation.progress import EvaluationBar
 from lantern.evaluation.records import RECORDS, Name, lines_of, name_of, read_records, timings_before, unpack
 from lantern.evaluation.request import Request
 from lantern.evaluation.rows import Row, RowIdentity, append_rows, is_baseline, run_name, setting_id
@@ -69,6 +69,7 @@ class Side:
             "speed": image_key("speed", decoding, method.describe(), identity.fingerprint, *machine),
             "images": image_key("images", decoding, request.batch_size),
         }
+        self.name = "method" if is_method else "plain" if pipeline.target is method.target else "compiled"
         self._is_shared = not is_method and not request.is_sharded
         home = run.baselines / self.keys["images"] if self._is_shared else run.path
         self.folder = run.path / "images" if is_method else home  # of the pictures
@@ -87,9 +88,6 @@ class Side:
         lines = sorted((line for line in lines if line.get("key") == self.keys[part]), key=timings_before)
         # a line may come from a setting that differs only in its number of images
         self._lines |= {name_of(line): self._of_this_setting(line, part) for line in lines}
-
-    def kind(self, part: str) -> Kind:
-        return part, self._is_shared
 
     def find(self, part: str, prompt: str, copy: int) -> Row | None:
         return self._lines.get((part, prompt, copy))
@@ -114,7 +112,7 @@ class Side:
         used, sharers = others.cores_beside(generation.tokens), gpu_sharers(generation.tokens.device)
         timed = {**seconds, "retimed": before, "other_cores": used, "gpu_sharers": sharers}
         self._add(lines_of(generation, "speed", [(prompt, copy, seed)], **timed), generation.tokens)
-        self.bar.add(self.kind("speed"), 1, True)
+        self.bar.add(("again" if before else "speed", self.name))
         return Made([prompt], [seed], generation)
 
     def make(self, batch: Batch) -> Iterator[Made]:
@@ -130,7 +128,7 @@ class Side:
                 if is_missing:
                     generation = self.pipeline.generate(group.prompts, group.seeds, self.request.batch_size)
                     self._add(lines_of(generation, "images", list(zip(*group, strict=True))), generation.tokens)
-                self.bar.add(self.kind("images"), len(group.prompts), is_missing)
+                self.bar.add(("images", self.name), len(group.prompts), is_missing)
                 if is_missing:
                     yield Made(group.prompts, group.seeds, generation)
 
@@ -170,17 +168,29 @@ def time_in_turn(sides: Sequence[Side], batch: Batch, most: int) -> list[list[Ma
     while True:
         images = [(image, [one.find("speed", *image[:2]) for one in sides]) for image in zip(*batch, strict=True)]
         due = [(*image, timing) for image, lines in images if (timing := due_timing(lines, most)) is not None]
-        for one in sides:
-            if first:
-                one.bar.expect(one.kind("speed"), len(due))
-            else:
-                one.bar.add(one.kind("speed"), len(images) - len(due), False)
+        if first is None:
+            for one in sides:
+                one.bar.expect(("speed", one.name), len(images))
+                one.bar.add(("speed", one.name), len(images) - sum(timing == 0 for *_, timing in due), False)
         if not due:
             return first or [[] for _ in sides]
-        if not first:
+        if first is None:
             warm_up(sides, batch)
-        timed = call_in_turn([one.time for one in sides], due)
+        timed = call_in_turn([one.time for one in sides], _foreseeing(sides, due, len(images), most))
         first = first or timed
+
+
+def _foreseeing(sides: Sequence[Side], due: Sequence[tuple], images: int, most: int) -> Iterator[tuple]:
+    """The images due. Between them the bar learns how many timings again are expected: of the images to come as large a
+    share as of those before; before any, that of all `images` in the last round or point."""
+    disturbed, before = 0, min(1.0, sides[0].bar.left["again", sides[0].name] / images)
+    for number, (*image, timing) in enumerate(due):
+        left, share = len(due) - number, (disturbed + before) / (number + 1)
+        again = (left * share + disturbed) * sum(share**further for further in range(most - timing))
+        for one in sides:
+            one.bar.expect(("again", one.name), again + left * (timing > 0))
+        yield *image, timing
+        disturbed += due_timing([one.find("speed", *image[:2]) for one in sides], most) is not None
 
 
 def due_timing(lines: Sequence[Row | None], most: int) -> int | None:
@@ -199,7 +209,7 @@ def warm_up(sides: Sequence[Side], batch: Batch) -> None:
     for side in (*sides[1:], sides[0]):
         generation = side.pipeline.generate(batch.prompts[:1], batch.seeds[:1], 1)
         decode_images(side.pipeline.target, generation.tokens)
-        side.bar.leave_out()
+        side.bar.add(("warm-up", side.name))
 
 
 def is_disturbed(lines: Sequence[Row | None]) -> bool:

@@ -54,7 +54,10 @@ def scored(
 
 
 class LawMeasure(Protocol):
-    """The distance of the output law from the target's, as keys of a result row."""
+    """The distance of the output law from the target's, as keys of a result row. foreseen: by kind its units, of which
+    ProgressLine.done is told, and the images that one takes as long as, plain ones but for kind "method"."""
+
+    def foreseen(self, pipeline: Pipeline) -> Mapping[str, tuple[float, float]]: ...
 
     def measure(self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Figures: ...
 

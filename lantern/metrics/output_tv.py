@@ -1,7 +1,9 @@
 """Total variation, and distance in the codebook, between the target's p and the law of the committed token."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import gcd
+from sys import maxsize
 
 import numpy as np
 import torch
@@ -13,17 +15,19 @@ from lantern.acceptance.relaxed import Relaxation
 from lantern.metrics.intervals import clustered_mean
 from lantern.metrics.metric import Figures
 from lantern.metrics.profile import logits_of
-from lantern.metrics.visits import Visit, VisitedPositions, committed_law, record_visits
+from lantern.metrics.visits import RecordingDrafter, Visit, VisitedPositions, committed_law, record_visits
 from lantern.noise import Noise, Purpose, gumbel_argmax, image_seed
 from lantern.pipeline import Pipeline
+from lantern.runtime.progress_line import ProgressLine
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, RoundReader, Target, Verification, abilities_of
+from lantern.types import AcceptanceRule, RoundReader, Target, Verification, WholeImageDrafter, abilities_of
 
 RANKS = 256  # of neighbours that mass is moved to; the rest is moved to any code
 ROWS_AT_ONCE = 1024  # of a table of distances
 QUANTILES = (0.5, 0.9)
 ROUNDING = 1e-6  # of a total variation
 Bounds = tuple[float, float]
+CLOSED, REDRAWN = 0.01, 1.7e-4  # images that a position, and a redraw of it, are foreseen to take as long as
 FLOOR_STRIDE = 3  # the exact rule is measured at every third position: it takes as long as the rule itself
 
 
@@ -72,6 +76,18 @@ class OutputTV(VisitedPositions):
 
     least_redraws = 1
 
+    def foreseen(self, pipeline: Pipeline) -> dict[str, tuple[float, float]]:
+        """Empty where no law is measured."""
+        by_noise = abilities_of(pipeline.verification).picks_by_noise
+        has_branches = pipeline.drafter.num_nodes > pipeline.drafter.depth + 1
+        looks_ahead = by_noise and not pipeline.rule.lossless and isinstance(pipeline.rule, Relaxation) and has_branches
+        if not self.num_positions or pipeline.sampling.is_greedy or looks_ahead:
+            return {}
+        images = REDRAWN * self.redraws if pipeline.drafter.tree.kind in ("static", "sampled") else CLOSED
+        positions = {"position": (self.num_positions * (1 + 1 / FLOOR_STRIDE), images)}
+        last = {"plain": (self.num_images, 1.0)} if by_noise else positions if _is_of_its_node(pipeline) else {}
+        return super().foreseen(pipeline) | last
+
     def measure(self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Figures:
         """Row keys: output_tv and code_distance with bounds and quantiles over positions, and the estimator's name;
         least_output_tv where a token's law depends on more than its node, as under block verification.
@@ -79,15 +95,12 @@ class OutputTV(VisitedPositions):
         Empty where no law is measured: at temperature 0, and for a relaxed rule under shared noise on a tree with
         branches, whose path depends on later tokens.
         """
-        by_noise = abilities_of(pipeline.verification).picks_by_noise
-        has_branches = pipeline.drafter.num_nodes > pipeline.drafter.depth + 1
-        looks_ahead = by_noise and not pipeline.rule.lossless and isinstance(pipeline.rule, Relaxation) and has_branches
-        if not self.num_positions or pipeline.sampling.is_greedy or looks_ahead:
+        if not (work := self.foreseen(pipeline)):
             return {}
         prompts, seeds = list(prompts)[: self.num_images], list(seeds)[: self.num_images]
-        if by_noise:
+        if "plain" in work:
             return _compare_picks(pipeline, prompts, seeds, batch_size)
-        if not _is_of_its_node(pipeline):
+        if "position" not in work:
             return _least(record_visits(pipeline, prompts, seeds, batch_size, only_roots=True))
         length = pipeline.target.num_tokens - 1
         stride = max(1, len(prompts) * length // self.num_positions)
@@ -155,7 +168,10 @@ def _compare_picks(pipeline: Pipeline, prompts: list[str], seeds: list[int], bat
     """The share of tokens that differ from plain decoding's pick behind the same prefix, with the same noise: an upper
     bound of the total variation on a chain."""
     target, codes = pipeline.target, CodeDistance(pipeline.target.codebook, ranks=1)
-    tokens = pipeline.generate(prompts, seeds, batch_size).tokens.to(target.codebook.device)
+    drafter = pipeline.drafter
+    if not isinstance(drafter, WholeImageDrafter):  # which has no rounds to tell of
+        drafter = RecordingDrafter(drafter, maxsize, length=target.num_tokens)
+    tokens = replace(pipeline, drafter=drafter).generate(prompts, seeds, batch_size).tokens.to(target.codebook.device)
     batches = [slice(start, start + batch_size) for start in range(0, len(prompts), batch_size)]
     picks = torch.cat([plain_picks(target, pipeline.sampling, prompts[b], seeds[b], tokens[b]) for b in batches])
     images = np.repeat(np.arange(len(tokens)), tokens.shape[1])
@@ -179,6 +195,7 @@ def plain_picks(
         if position:
             noise.advance([1] * batch, torch.ones_like(noise.position))
         picks.append(gumbel_argmax(sampling.law(logits[:, -1]), noise.noise_of_chain(1)[:, 0]))
+        ProgressLine.done("plain", batch / tokens.shape[1])
     return torch.stack(picks, 1)
 
 

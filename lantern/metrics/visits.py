@@ -12,6 +12,7 @@ from lantern.acceptance.committed import CommittedLaw, judge_by_own_law
 from lantern.acceptance.exact import Exact
 from lantern.errors import check_whole
 from lantern.pipeline import Pipeline
+from lantern.runtime.progress_line import ProgressLine
 from lantern.types import (
     PADDING,
     AcceptanceRule,
@@ -42,6 +43,9 @@ class VisitedPositions:
         check_whole("output_tv", 1, num_images=self.num_images)
         check_whole("output_tv", self.least_redraws, redraws=self.redraws)
 
+    def foreseen(self, pipeline: Pipeline) -> dict[str, tuple[float, float]]:
+        return {"method": (self.num_images, 1.0)}
+
 
 class Visit(NamedTuple):
     """A committed position: the laws of its parent node, and the children that were judged there."""
@@ -59,7 +63,7 @@ def record_visits(
     only_roots: bool = False,
 ) -> list[Visit]:  # fmt: skip
     """Every `stride`-th position that decoding visits over all rows; only_roots: of those at which a round begins."""
-    recording = RecordingDrafter(pipeline.drafter, stride, only_roots)
+    recording = RecordingDrafter(pipeline.drafter, stride, only_roots, pipeline.target.num_tokens)
     replace(pipeline, drafter=recording).generate(prompts, seeds, batch_size)
     return recording.visits
 
@@ -67,8 +71,8 @@ def record_visits(
 class RecordingDrafter:
     """A Drafter that delegates to another one and records the laws that were verified."""
 
-    def __init__(self, drafter: Drafter, stride: int, only_roots: bool = False) -> None:
-        self.drafter, self.stride, self.only_roots = drafter, stride, only_roots
+    def __init__(self, drafter: Drafter, stride: int, only_roots: bool = False, length: int = 1) -> None:
+        self.drafter, self.stride, self.only_roots, self.length = drafter, stride, only_roots, length
         self.visits: list[Visit] = []
         self._count = self._admitted = 0
         self._images: list[int] = []  # of each row
@@ -91,6 +95,7 @@ class RecordingDrafter:
         for row, path in enumerate(verdict.paths):
             if self._images[row] in self._images[:row]:
                 continue  # a copy that pads a draining batch
+            ProgressLine.done("method", len(path) / self.length)
             for depth, node in enumerate(path[:1] if self.only_roots else path):
                 if self._count % self.stride == 0:
                     token = verdict.next_token[row] if node == path[-1] else tree.tokens[row, path[depth + 1]]
@@ -112,6 +117,7 @@ def committed_law(visit: Visit, rule: AcceptanceRule, verification: Verification
     closed form; the later ones, given its rejection, are redrawn with the Gumbel noise redraws [S, V].
     """
     p, q, count = visit.p, visit.q, len(visit.children)
+    ProgressLine.done("position", 1)
 
     def judge(codes: Tensor) -> tuple[Tensor, Tensor]:
         return _judge_children(codes, p, q, _AtDepth(rule, visit.depth), verification)

@@ -21,6 +21,7 @@ class ProgressLine:
     long step is seen to go on. What ends within seconds writes nothing to a stream that is no terminal."""
 
     whole: ClassVar[Callable[[str, float, str, float | None], Shown] | None] = None  # what is shown of all in its place
+    done: ClassVar[Callable[[str, float], object]] = lambda kind, units: None  # is told by work within a stage
     _shown: ClassVar[list["ProgressLine"]] = []  # those on the terminal; the last one stands there
     _due_at: ClassVar[WeakKeyDictionary[TextIO, float]] = WeakKeyDictionary()  # of pieces that follow one another
 

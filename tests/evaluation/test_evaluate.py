@@ -231,6 +231,7 @@ def test_the_law_is_measured_in_batches_no_larger_than_the_images_are_made_in(ti
     the measure is to read."""
     asked = []
     laws = SimpleNamespace(num_images=6, measure=lambda _, prompts, seeds, size: asked.append((len(seeds), size)) or {})
+    laws.foreseen = lambda pipeline: {}
     asking = evaluation(tmp_path, "ab", timed, made, batch_size, parts={"laws": laws})
     asking.run(FakePipeline())
     assert asking.request.images_at_once == most

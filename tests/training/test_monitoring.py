@@ -68,13 +68,14 @@ def test_a_terminal_shows_step_loss_and_time_left(tmp_path, capsys):
     assert "it/s" not in capsys.readouterr().err
 
 
-def test_a_validation_shows_itself_and_those_to_come_are_part_of_the_time_left():
+def test_a_validation_shows_itself_and_those_to_come_and_the_comparison_are_part_of_the_time_left():
     """Catches silence in a validation, also in the batch of it before the first step, which tells how long they take,
-    and "0:00 left" before one or in it."""
+    "0:00 left" before one or in it, and a full bar while training and held-out images are compared at the end."""
     now, stream = [0.0], Terminal()
     trainer = SimpleNamespace(
         is_global_zero=True, global_step=0, max_steps=10, max_epochs=-1, callbacks=[], sanity_checking=True,
-        num_val_batches=[4], num_sanity_val_batches=[1], val_check_batch=5,
+        num_val_batches=[4], num_sanity_val_batches=[1], val_check_batch=5, world_size=1,
+        lightning_module=SimpleNamespace(compare_origins=None),
     )  # fmt: skip
     bar = TrainingBar(stream, lambda: now[0])
     bar.on_sanity_check_start(trainer, None)
@@ -90,21 +91,21 @@ def test_a_validation_shows_itself_and_those_to_come_are_part_of_the_time_left()
     for _ in range(5):
         now[0], trainer.global_step = now[0] + 2, trainer.global_step + 1
         bar.on_train_batch_end(trainer, None, {"loss": 1.0}, None, 0)
-    assert "step 3, loss 1, 1:34 left" in stream.getvalue()  # seven steps of two seconds, two validations of forty
+    assert "step 3, loss 1, 2:14 left" in stream.getvalue()  # seven steps of two seconds, three times forty
     bar.on_validation_start(trainer, None)
     for index in range(4):
         bar.on_validation_batch_start(trainer, None, None, index)
         now[0] += 10
     bar.on_validation_end(trainer, None)
-    # of this validation, five steps, and another validation
-    assert " 50 % |##########          | training: validation after step 5, batch 3 of 4, 1:10" in stream.getvalue()
+    # of this validation, five steps, another validation, and the comparison
+    assert " 50 % |##########          | training: validation after step 5, batch 3 of 4, 1:50" in stream.getvalue()
     now[0], trainer.global_step = now[0] + 2, 6
     bar.on_train_batch_end(trainer, None, {"loss": 1.0}, None, 0)
-    assert "step 6, loss 1, 0:48 left" in stream.getvalue()
+    assert "step 6, loss 1, 1:28 left" in stream.getvalue()
     now[0], trainer.global_step = now[0] + 1, 10
     bar.on_validation_start(trainer, None)
     bar.on_validation_batch_start(trainer, None, None, 0)
-    assert " 99 % |###################8| training: validation after step 10, batch 1 of 4, 0:40" in stream.getvalue()
+    assert " 99 % |###################8| training: validation after step 10, batch 1 of 4, 1:20" in stream.getvalue()
     bar.on_train_end(trainer, None)
 
 

@@ -175,6 +175,12 @@ class WholeBudget(Budget):
         self._kept_s = max(seconds, self._kept_s)
 
 
+def compares_origins(trainer: pl.Trainer) -> bool:
+    """Whether a training ends with its task's comparison of training with held-out images."""
+    is_able = hasattr(getattr(trainer, "lightning_module", None), "compare_origins")
+    return is_able and trainer.world_size == 1 and not any(isinstance(c, WholeBudget) for c in trainer.callbacks)
+
+
 def share_s(max_time: str | None, share: float | None) -> float:
     """Seconds of a share of max_time; inf without one."""
     whole_s = Timer(max_time).time_remaining()

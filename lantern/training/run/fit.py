@@ -24,8 +24,8 @@ from lantern.runtime.files import EXPORTED, replace_text
 from lantern.runtime.home import program_of
 from lantern.runtime.overrides import override
 from lantern.runtime.progress_line import ProgressLine
-from lantern.training.run.budget import WholeBudget
-from lantern.training.run.monitoring import TolerantWandbLogger
+from lantern.training.run.budget import compares_origins
+from lantern.training.run.monitoring import TolerantWandbLogger, TrainingBar
 from lantern.training.run.run_state import RunFolder
 from lantern.types import reader_of
 
@@ -81,11 +81,11 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> None:
     best_step = "" if exported["step"] == trainer.global_step else f"; the best weights are of step {exported['step']}"
     of_images = getattr(trainer.datamodule, "told_of_part", "")
     print(f"trained {trainer.global_step} steps{of_images}{best_step}")
-    compare = getattr(task, "compare_origins", None)  # a task's ability
-    if compare and trainer.world_size == 1 and not any(isinstance(c, WholeBudget) for c in trainer.callbacks):
+    if compares_origins(trainer):
+        left_s = next((c.comparison_s(trainer) for c in trainer.callbacks if isinstance(c, TrainingBar)), 0.0)
         with closing(ProgressLine("training")) as line:
-            line.show(1.0, "comparing training with held-out images", None)
-            said = compare(trainer.datamodule, exported["figures"].get("val/alpha_1"))
+            line.show(0.99, "comparing training with held-out images", left_s or None)
+            said = task.compare_origins(trainer.datamodule, exported["figures"].get("val/alpha_1"))
         print(said)
 
 

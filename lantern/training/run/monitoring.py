@@ -33,14 +33,14 @@ from lantern.reporting.wandb_runs import (
     weights_artifact,
 )
 from lantern.runtime.progress_line import ProgressLine
-from lantern.training.run.budget import Budget, share_of, steps_left
+from lantern.training.run.budget import Budget, compares_origins, share_of, steps_left
 
 LOSS_EVERY = 10  # steps between checks of the loss; each check waits for the device
 
 
 class TrainingBar(ProgressBar):
     """Replaces Lightning's bars, which count epochs and know neither a time limit nor the validations to come. The time
-    left is that of the steps and validations to come, by their times in this process."""
+    left is that of the steps, the validations and the comparison to come, by times in this process."""
 
     def __init__(
         self, stream: TextIO | None = None, clock: Callable[[], float] = monotonic, last_table: str = "-train"
@@ -62,8 +62,12 @@ class TrainingBar(ProgressBar):
         if self._begun:
             return left_s
         table_s = left_s if title.endswith(self._last_table) else None
-        timers = (callback for callback in trainer.callbacks if isinstance(callback, Budget))
-        return next((timer.foreseen_s(table_s, self._validation_s) for timer in timers), None)
+        timers, ending_s = (c for c in trainer.callbacks if isinstance(c, Budget)), self.comparison_s(trainer)
+        return next((timer.foreseen_s(table_s, self._validation_s + ending_s) for timer in timers), None)
+
+    def comparison_s(self, trainer: pl.Trainer) -> float:
+        """Seconds foreseen of the comparison at the end, which reads about as many images as a validation."""
+        return self._validation_s if compares_origins(trainer) else 0.0
 
     def disable(self) -> None:
         """Called in all processes but the first, in which on_train_start makes no line."""
@@ -101,7 +105,8 @@ class TrainingBar(ProgressBar):
         if (steps := steps_left(trainer, step_s, self._validation_s / every)) is None:
             return None
         count = ceil((trainer.global_step + steps) / every) - (trainer.global_step - 1) // every  # the last at the end
-        return steps * step_s + count * self._validation_s - (self._clock() - now)
+        ending_s = count * self._validation_s + self.comparison_s(trainer)
+        return steps * step_s + ending_s - (self._clock() - now)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._validating = self._clock()
