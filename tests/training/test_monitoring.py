@@ -75,7 +75,8 @@ def test_a_validation_shows_itself_and_those_to_come_and_the_comparison_are_part
     trainer = SimpleNamespace(
         is_global_zero=True, global_step=0, max_steps=10, max_epochs=-1, callbacks=[], sanity_checking=True,
         num_val_batches=[4], num_sanity_val_batches=[1], val_check_batch=5, world_size=1,
-        lightning_module=SimpleNamespace(compare_origins=None),
+        lightning_module=SimpleNamespace(compare_origins=None, compared=16),
+        val_dataloaders=SimpleNamespace(dataset=range(16)),
     )  # fmt: skip
     bar = TrainingBar(stream, lambda: now[0])
     bar.on_sanity_check_start(trainer, None)

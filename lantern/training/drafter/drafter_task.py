@@ -49,6 +49,8 @@ class DrafterTask(pl.LightningModule):
     """Batches: {"tokens": [B, L], "caption": B captions}, optionally cached "features" [B, R, P + L - 1, F].
     Validation batches also have "noise_seed" [B]: seeds of the shared noise with which the target drew the images."""
 
+    compared = COMPARED
+
     def __init__(
         self, target: Target, sampling: Sampling, recipe: Recipe, lr: float, muon_lr: float, weight_decay: float,
         validation_depth: int, seed: int, student: Student | None = None, start_from: str | None = None,

@@ -82,7 +82,7 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> None:
     of_images = getattr(trainer.datamodule, "told_of_part", "")
     print(f"trained {trainer.global_step} steps{of_images}{best_step}")
     if compares_origins(trainer):
-        left_s = next((c.comparison_s(trainer) for c in trainer.callbacks if isinstance(c, TrainingBar)), 0.0)
+        left_s = next((c.comparison_s for c in trainer.callbacks if isinstance(c, TrainingBar)), 0.0)
         with closing(ProgressLine("training")) as line:
             line.show(0.99, "comparing training with held-out images", left_s or None)
             said = task.compare_origins(trainer.datamodule, exported["figures"].get("val/alpha_1"))

@@ -51,6 +51,7 @@ class TrainingBar(ProgressBar):
         self._line: ProgressLine | None = None  # of the first process, from the start of training to its end
         self._first: tuple[float, int] | None = None  # time and step behind the first step, which is slower
         self._validating = self._validated_s = self._validation_s = 0.0  # since when; of all; of the last one
+        self.comparison_s = 0.0  # foreseen, of training with held-out images at the end
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
@@ -62,12 +63,8 @@ class TrainingBar(ProgressBar):
         if self._begun:
             return left_s
         table_s = left_s if title.endswith(self._last_table) else None
-        timers, ending_s = (c for c in trainer.callbacks if isinstance(c, Budget)), self.comparison_s(trainer)
+        timers, ending_s = (c for c in trainer.callbacks if isinstance(c, Budget)), self.comparison_s
         return next((timer.foreseen_s(table_s, self._validation_s + ending_s) for timer in timers), None)
-
-    def comparison_s(self, trainer: pl.Trainer) -> float:
-        """Seconds foreseen of the comparison at the end, which reads about as many images as a validation."""
-        return self._validation_s if compares_origins(trainer) else 0.0
 
     def disable(self) -> None:
         """Called in all processes but the first, in which on_train_start makes no line."""
@@ -105,7 +102,7 @@ class TrainingBar(ProgressBar):
         if (steps := steps_left(trainer, step_s, self._validation_s / every)) is None:
             return None
         count = ceil((trainer.global_step + steps) / every) - (trainer.global_step - 1) // every  # the last at the end
-        ending_s = count * self._validation_s + self.comparison_s(trainer)
+        ending_s = count * self._validation_s + self.comparison_s
         return steps * step_s + ending_s - (self._clock() - now)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -129,6 +126,9 @@ class TrainingBar(ProgressBar):
         """All batches of a validation take the time of those that are done."""
         if done:
             self._validation_s = (self._clock() - self._validating) / done * sum(trainer.num_val_batches)
+            if compares_origins(trainer):  # an image of either kind takes about half of a validated one
+                images = trainer.lightning_module.compared / len(trainer.val_dataloaders.dataset)
+                self.comparison_s = images * self._validation_s
 
     def on_train_end(self, *_: object) -> None:
         if self._line is not None:
