@@ -23,10 +23,10 @@ from lantern.training.run.interrupts import STATUS, Interrupts
 class Module(BoringModel):
     """Gets the signal while its data is prepared."""
 
-    went_on = False
+    went_on, number = False, signal.SIGTERM
 
     def train_dataloader(self):
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), self.number)
         self.went_on = True
 
 
@@ -81,18 +81,20 @@ def assert_resumes(folder: Path, weights: Path, undisturbed: dict, step: int) ->
     torch.testing.assert_close(task.state_dict(), undisturbed, rtol=0, atol=0)
 
 
-def test_a_signal_ends_the_preparation_promptly_with_a_status(interrupts, tmp_path, capsys):
-    """Catches preparation that goes on for hours after the signal, and an exit status of 0."""
+@pytest.mark.parametrize(("number", "status", "name"), [(signal.SIGTERM, 143, "SIGTERM"), (signal.SIGINT, 1, "Ctrl-C")])
+def test_a_signal_ends_the_preparation_promptly_with_a_status(number, status, name, interrupts, tmp_path, capsys):
+    """Catches preparation that goes on for hours after the signal, an exit status of 0, and an end without a word."""
     module = Module()
+    module.number = number
     trainer = pl.Trainer(
         max_steps=6, accelerator="cpu", callbacks=[interrupts], logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
     )  # fmt: skip
     with pytest.raises(SystemExit) as ended:
         trainer.fit(module)
-    assert ended.value.code == STATUS == 143
+    assert ended.value.code == status
     assert not module.went_on
-    assert "error: ended by SIGTERM; started again" in capsys.readouterr().err
+    assert f"error: ended by {name}; started again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("number", "status", "name", "is_queued"), [

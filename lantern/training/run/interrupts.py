@@ -17,6 +17,7 @@ from lantern.training.run.lightning_internals import is_validation_due
 from lantern.training.run.run_state import LatestCheckpoint
 
 STATUS = 128 + signal.SIGTERM  # exit status of a process that the signal ends
+BEFORE_STEPS = "started again with the same hydra.run.dir=… it goes on"
 REQUEUE = (signal.SIGUSR1, signal.SIGUSR2)  # of Lightning and of submitit, before the time limit or on preemption
 
 
@@ -68,7 +69,11 @@ class Interrupts(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         was_training = self._trainer is not None
         self._stop()
-        if not was_training or not isinstance(exception, SystemExit | KeyboardInterrupt):
+        if not isinstance(exception, SystemExit | KeyboardInterrupt):
+            return
+        if not was_training:  # but making tables; of SIGTERM, _note has told
+            if isinstance(exception, KeyboardInterrupt) and trainer.is_global_zero:
+                _say("ended by Ctrl-C", BEFORE_STEPS)
             return
         if isinstance(exception, SystemExit):  # Lightning's, without a status
             exception.code = STATUS
@@ -83,7 +88,7 @@ class Interrupts(pl.Callback):
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTERM and not self._trainer:
-            _say("ended by SIGTERM", "started again with the same hydra.run.dir=… it goes on")
+            _say("ended by SIGTERM", BEFORE_STEPS)
             raise SystemExit(STATUS)
         if number == signal.SIGINT:
             if self._received is not None:
