@@ -39,8 +39,9 @@ function plainOf(row) {
 }
 const firstPlain = () => place(rows[plotted().find(i => rows[i].baseline)] ?? { values: {} }, axes.y);
 
+// Of a figure that is 0 for plain decoding, as output TV is, the share is one of 1.
 function limit(plain) {
-  const slack = (Math.abs(plain) * axes.within) / 100;
+  const slack = ((Math.abs(plain) || 1) * axes.within) / 100;
   return byKey[axes.y].better === "high" ? plain - slack : plain + slack;
 }
 
@@ -52,7 +53,9 @@ function tellBudget() {
   const [best] = known ? plotted().filter(i => isRanked(i) && isInside(rows[i])).sort(byLowerBound(axes.x)) : [];
   const row = rows[best], why = row && bounds(row, axes.x) ? ", the largest lower bound" : "";
   const line = row ? `${row.label}: ${byKey[axes.x].title} ${withBounds(row, axes.x)}${why}` : "none";
-  tellBest(best, known && `lossless or within ${axes.within} % of plain decoding's ${byKey[axes.y].title}`, line);
+  const title = byKey[axes.y].title, plain = firstPlain();
+  const rule = plain ? `within ${axes.within} % of plain decoding's ${title}` : `with ${title} at most ${limit(plain)}`;
+  tellBest(best, known && `lossless or ${rule}`, line);
 }
 
 function tellBest(best, rule, line) {

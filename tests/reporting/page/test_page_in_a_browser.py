@@ -113,6 +113,19 @@ def test_the_budget_of_a_row_is_of_its_own_plain_decoding(page, tmp_path):
     assert "speed-up 2.00" in page.ask("document.querySelector('#budget').innerText")
 
 
+def test_a_budget_of_a_figure_that_is_0_for_plain_decoding_is_a_share_of_1(page, tmp_path):
+    """Catches plain decoding as the winner of every sweep without judged images."""
+    rows = [{"drafter": "none", "speedup": 1.0, "lossless": True}]
+    for lam, speedup, moved in ((2, 2.0, 0.06), (10, 3.0, 0.2)):
+        rows.append(
+            {"drafter": "eagle", "tree": "t", "lam": lam, "speedup": speedup, "output_tv": moved, "lossless": False}
+        )
+    show(page, tmp_path, rows)
+    said = page.ask("document.querySelector('#budget').innerText")
+    assert "speed-up 2.00" in said
+    assert "0.1" in said
+
+
 def test_the_star_is_at_first_the_row_of_best_json(page, tmp_path):
     """Catches a second rule, by which a lossless setting of an unlucky distance is out and an unproven one in."""
     rows = [{"drafter": "none", "speedup": 1.0, "frechet": 5.0, "lossless": True}]
