@@ -97,7 +97,7 @@ FIGURES: dict[str, Figure] = {figure.key: figure for figure in (
     Figure("code_distance", "code distance",
            "Expected distance in the codebook between a token of the target's law and the committed token; 1 is the "
            "mean distance of a code and its nearest neighbour.",
-           "law", "low", bounds=True, shown=True, printed=10, kept=True),
+           "law", "low", bounds=True, printed=10, kept=True),
     Figure("output_distance", "output distance",
            "Energy distance between the target's law of a latent and the law of the committed one, over the mean "
            "distance of two latents; unbiased, so it can be below 0.", "law", "low", bounds=True, kept=True),
