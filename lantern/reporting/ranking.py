@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lantern.errors import LanternError, check_whole, is_number
-from lantern.evaluation.rows import Row, encode, is_baseline, run_name, setting_id
+from lantern.evaluation.rows import WARNING_BREAK, Row, encode, is_baseline, run_name, setting_id
 from lantern.figures import figure_of
 from lantern.metrics.intervals import Interval, simultaneous_factor
 from lantern.reporting.table import format_value, label_rows, marks
@@ -23,6 +23,7 @@ PLACE = ("device", "threads", "torch")
 BASELINE = (  # on which the speed of plain decoding depends
     *PLACE, "dtype", "compile", "tf32", "cuda_graphs", "prompts_hash", "split",
 )  # fmt: skip
+MOST_APART = 1.5  # times of plain decoding beside the rows of a table
 
 
 class Choice(NamedTuple):
@@ -232,6 +233,9 @@ def rank_rows(rows: Sequence[Row], budget: Budget) -> list[Row]:
     these those within the budget, then by speed_rank; rows of one method keep their order."""
     tried, alike = _number_of_lossy(rows), set(map(id, rows_timed_alike(rows)))
     judged = [row | {"within_budget": budget.verdict(row, tried), "ranked": id(row) in alike} for row in rows]
+    if unsteady := _of_unsteady_machine([row for row in rows if id(row) in alike]):
+        beside = [row["ranked"] and not is_baseline(row) for row in judged]
+        judged = [_warned(row, unsteady) if is_it else row for row, is_it in zip(judged, beside, strict=True)]
     if len({row.get("method") for row in rows if not is_baseline(row)}) < 2:
         return judged
 
@@ -241,6 +245,25 @@ def rank_rows(rows: Sequence[Row], budget: Budget) -> list[Row]:
         return not is_baseline(row), not row["ranked"], kind, not has_bound, -speed
 
     return sorted(judged, key=place)
+
+
+def _of_unsteady_machine(alike: Sequence[Row]) -> str | None:
+    """A warning where plain decoding, which is the same for rows of one guidance, took other times beside them."""
+    times: dict[object, list[float]] = {}
+    for row in alike:
+        if not is_baseline(row) and row.get("baseline_latency_s"):
+            times.setdefault(row.get("cfg_scale"), []).append(row["baseline_latency_s"])
+    apart = max(times.values(), key=lambda own: max(own) / min(own), default=[1.0])
+    if max(apart) < MOST_APART * min(apart):
+        return None
+    took = f"{min(apart):.3g} to {max(apart):.3g} s"
+    return (
+        f"plain decoding took {took} beside the rows of this table; time them on a quiet machine"
+    )
+
+
+def _warned(row: Row, warning: str) -> Row:
+    return row | {"warnings": WARNING_BREAK.join(filter(None, (row.get("warnings"), warning)))}
 
 
 def _number_of_lossy(rows: Sequence[Row]) -> int:

@@ -187,3 +187,17 @@ def test_rows_of_several_methods_come_fastest_first_those_of_equal_quality_befor
     words = [line.split()[1:4] for line in format_table(table).splitlines()[2:]]
     assert words[1:3] == [["lossy", "yes", "training-free"], ["lossless", "yes", "trained"]]
     assert [row.get("method") for row in rank_rows(rows[:2], Budget({"frechet": 0.1}))] == [None, "bad"]
+
+
+def test_rows_of_a_machine_that_was_not_the_same_throughout_are_warned_of():
+    """Catches a tenfold plain decoding that nobody sees, one of another guidance, and the loss of a row's own warning."""
+    timed = {"speedup": 1.5, "cfg_scale": 2.0, "baseline_latency_s": 2.0}
+    rows = [timed | {"drafter": name} for name in ("jacobi", "eagle")]
+    ranked = Budget({"frechet": 0.1})
+    assert not any(row.get("warnings") for row in rank_rows(rows, ranked))
+    rows[1] |= {"baseline_latency_s": 20.0, "warnings": "its own"}
+    told = [row["warnings"] for row in rank_rows(rows, ranked)]
+    assert all("2 to 20 s" in warned for warned in told)
+    assert told[1].startswith("its own | ")
+    rows[1] |= {"cfg_scale": 1.0}
+    assert rank_rows(rows, ranked)[1]["warnings"] == "its own"
