@@ -257,9 +257,7 @@ def _of_unsteady_machine(alike: Sequence[Row]) -> str | None:
     if max(apart) < MOST_APART * min(apart):
         return None
     took = f"{min(apart):.3g} to {max(apart):.3g} s"
-    return (
-        f"plain decoding took {took} beside the rows of this table; time them on a quiet machine"
-    )
+    return f"plain decoding took {took} beside the rows of this table; time them on a quiet machine"
 
 
 def _warned(row: Row, warning: str) -> Row:

@@ -190,7 +190,7 @@ def test_rows_of_several_methods_come_fastest_first_those_of_equal_quality_befor
 
 
 def test_rows_of_a_machine_that_was_not_the_same_throughout_are_warned_of():
-    """Catches a tenfold plain decoding that nobody sees, one of another guidance, and the loss of a row's own warning."""
+    """Catches a tenfold plain decoding that nobody sees, one of another guidance, a lost warning."""
     timed = {"speedup": 1.5, "cfg_scale": 2.0, "baseline_latency_s": 2.0}
     rows = [timed | {"drafter": name} for name in ("jacobi", "eagle")]
     ranked = Budget({"frechet": 0.1})
