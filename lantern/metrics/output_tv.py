@@ -117,8 +117,12 @@ class OutputTV(VisitedPositions):
         noise = self._noise(visits[0].p)
 
         def distances_of(judge: AcceptanceRule, where: Sequence[Visit]) -> np.ndarray:  # [N, 2]
-            laws = ((visit.p, committed_law(visit, judge, verification, noise)) for visit in where)
-            return np.array([(total_variation(p, law), codes.of_laws(p, law)) for p, law in laws])
+            found = []
+            for visit in where:
+                law = committed_law(visit, judge, verification, noise)
+                found.append((total_variation(visit.p, law), codes.of_laws(visit.p, law)))
+                ProgressLine.done("position", 1)
+            return np.array(found)
 
         moved = distances_of(rule, visits)
         floor = moved if type(rule) is Exact else distances_of(Exact(), visits[::FLOOR_STRIDE])

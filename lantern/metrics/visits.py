@@ -117,7 +117,6 @@ def committed_law(visit: Visit, rule: AcceptanceRule, verification: Verification
     closed form; the later ones, given its rejection, are redrawn with the Gumbel noise redraws [S, V].
     """
     p, q, count = visit.p, visit.q, len(visit.children)
-    ProgressLine.done("position", 1)
 
     def judge(codes: Tensor) -> tuple[Tensor, Tensor]:
         return _judge_children(codes, p, q, _AtDepth(rule, visit.depth), verification)

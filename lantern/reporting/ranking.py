@@ -231,11 +231,16 @@ def is_proven_faster(rows: Sequence[Row]) -> bool:
 def rank_rows(rows: Sequence[Row], budget: Budget) -> list[Row]:
     """The rows with their verdicts, ranked if timed alike. Rows of several methods are sorted: those ranked first, of
     these those within the budget, then by speed_rank; rows of one method keep their order."""
-    tried, alike = _number_of_lossy(rows), set(map(id, rows_timed_alike(rows)))
-    judged = [row | {"within_budget": budget.verdict(row, tried), "ranked": id(row) in alike} for row in rows]
-    if unsteady := _of_unsteady_machine([row for row in rows if id(row) in alike]):
-        beside = [row["ranked"] and not is_baseline(row) for row in judged]
-        judged = [_warned(row, unsteady) if is_it else row for row, is_it in zip(judged, beside, strict=True)]
+    tried, timed = _number_of_lossy(rows), rows_timed_alike(rows)
+    alike, unsteady = set(map(id, timed)), _of_unsteady_machine(timed)
+
+    def judged_row(row: Row) -> Row:
+        found = row | {"within_budget": budget.verdict(row, tried), "ranked": id(row) in alike}
+        if unsteady and found["ranked"] and not is_baseline(row):
+            found["warnings"] = WARNING_BREAK.join(filter(None, (row.get("warnings"), unsteady)))
+        return found
+
+    judged = [judged_row(row) for row in rows]
     if len({row.get("method") for row in rows if not is_baseline(row)}) < 2:
         return judged
 
@@ -258,10 +263,6 @@ def _of_unsteady_machine(alike: Sequence[Row]) -> str | None:
         return None
     took = f"{min(apart):.3g} to {max(apart):.3g} s"
     return f"plain decoding took {took} beside the rows of this table; time them on a quiet machine"
-
-
-def _warned(row: Row, warning: str) -> Row:
-    return row | {"warnings": WARNING_BREAK.join(filter(None, (row.get("warnings"), warning)))}
 
 
 def _number_of_lossy(rows: Sequence[Row]) -> int:
