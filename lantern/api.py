@@ -21,8 +21,10 @@ from lantern.cli.composing import built, composed
 from lantern.cli.error_messages import sentence, user_error
 from lantern.cli.settings import check_numbers, check_settings, group_of, key_of
 from lantern.data.prompts import Batch, load_prompts
+from lantern.drafters.loading import CHECKPOINT, drafter_folder
 from lantern.errors import LanternError, check_batch_size, check_whole, explaining, meant
 from lantern.evaluation.sides import decode_images
+from lantern.models.checkpoints import RANDOM
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, bind_missing, check_skip, pipelines
 from lantern.runtime.hardware import allow_tf32
@@ -81,6 +83,10 @@ class Model:
         self.overrides = [*chosen, *(given for given in overrides if given not in self._of_parts)]
         config = compose(self.overrides, own)
         check_settings(config)
+        if any(key_of(given) == CHECKPOINT for given in self._of_parts):
+            found = self._config([]).drafter.checkpoint
+            if found != RANDOM:
+                drafter_folder(found)
         allow_tf32(config.tf32)
         with errors_told(config.model):
             check_numbers({"model": config.model})
@@ -158,7 +164,7 @@ class Model:
         sampling = {"temperature": temperature, "cfg_scale": guidance_scale, "top_k": top_k, "top_p": top_p}
         given = [f"sampling.{name}={value}" for name, value in sampling.items() if value is not None]
         parts["settings"] = [*overrides_of(parts.get("settings", [])), *given]
-        seeds = Batch.cycle(prompts, len(prompts), index(seed)).seeds
+        seeds = Batch.cycle(prompts, len(prompts), _whole(seed)).seeds
         pipeline = self.pipeline(**parts, batch_size=min(batch_size, len(prompts)) or 1)
         generation = pipeline.generate(prompts, seeds, batch_size)
         images = decode_images(self.target, generation.tokens, "give fewer prompts at a time")
@@ -167,7 +173,7 @@ class Model:
     def stream(self, prompt: str, seed: int = 0, **parts) -> Iterator[Progress]:
         """generate([prompt], seed, **parts) round by round: decoding goes on as values are taken."""
         _check_list("prompts", [prompt])
-        return stream(self.pipeline(**parts), prompt, image_seed(index(seed), prompt, 0))
+        return stream(self.pipeline(**parts), prompt, image_seed(_whole(seed), prompt, 0))
 
 
 def load(
@@ -177,7 +183,7 @@ def load(
     """A model by its name in conf/model or in a folder of your own, config_dir, or a Target that is there already;
     settings such as {"model.folder": …}, and those of a drafter, tree or rule such as {"drafter.checkpoint": …}, which
     hold wherever the chosen one has them. Hydra's global state is neither needed nor changed. Raises LanternError
-    for a model that cannot be loaded, and for settings that would be ignored."""
+    for a model that cannot be loaded, a drafter.checkpoint that is not there, and settings that would be ignored."""
     given = {name: value for name, value in (("device", device), ("dtype", dtype)) if value is not None}
     chosen = [*overrides_of(settings), *overrides_of(given)]
     folders = [config_dir] if isinstance(config_dir, str | Path) else config_dir
@@ -281,6 +287,12 @@ def _check_list(name: str, given: Sequence[str]) -> None:
     """Raises LanternError for what is no list of texts; of one text each letter would be an element."""
     if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
         raise LanternError(f"{name}={given!r} is no list of texts; give one")
+
+
+def _whole(seed: int) -> int:
+    """Also numpy's and torch's whole numbers."""
+    with explaining(f"seed={seed!r} is no whole number", "give one", LanternError):
+        return index(seed)
 
 
 def _has(config: DictConfig, key: str) -> bool:

@@ -143,13 +143,11 @@ def test_generate_returns_images_tokens_and_statistics(model):
     assert repr(result) == f"Images(images [2, 3, 128, 128], tokens [2, 256], {result.statistics!r})"
 
 
-def test_a_repeated_prompt_gives_another_image_and_a_text_is_no_seed(tiny):
+def test_a_repeated_prompt_gives_another_image(tiny):
     tokens = tiny.generate(["wood", "wood"], drafter="none").tokens
     assert not torch.equal(tokens[0], tokens[1])
     seeded = tiny.generate(["wood", "wood"], seed=np.int64(0), drafter="none").tokens
     assert torch.equal(seeded, tiny.generate(["wood", "wood"], seed=0, drafter="none").tokens)
-    with pytest.raises(TypeError):
-        tiny.generate(PROMPTS, drafter="none", seed="x")
 
 
 PROMPTS_REFUSED = [
@@ -166,6 +164,7 @@ MODELS_REFUSED = [
     ("llamagen", ["draftr.checkpoint=x"], "draftr.checkpoint=x is no setting of a model; did you mean drafter"),
     ("llamagen", "device=cpu", "settings='device=cpu' is no list of texts"),
     (3, [], "names no option"),
+    ("llamagen", {"drafter.checkpoint": "/nowhere"}, "nothing at drafter.checkpoint=/nowhere; give"),
     *(("llamagen", ["device=cpu", given], re.escape(f"{given} is no setting of a model; load() takes model, "))
       for given in ("acceptance=tv_budget", "++method=lantern_pp", "~drafter", "seed=3", "+sweep=k")),
 ]  # fmt: skip
@@ -186,6 +185,7 @@ REFUSED = [
     (lambda tiny: tiny.stream(PROMPTS), "is no list of texts; give one"),
     (lambda tiny: tiny.generate(PROMPTS, drafter="none", batch_size=1.5), "batch_size=1.5 is no number of images"),
     (lambda tiny: tiny.generate(["wood"], images_per_prompt=0), "images_per_prompt=0"),
+    *((lambda tiny, seed=seed: tiny.generate(["wood"], seed), "is no whole number") for seed in ("x", 0.5, None)),
     (lambda _: lantern.load(config_dir="nowhere"), r"config_dir=.*nowhere is no folder"),
 ]
 
