@@ -205,4 +205,4 @@ if (axes.x && axes.y) {
     if (drawn !== at("pareto").clientWidth) drawPareto();
     drawn = at("pareto").clientWidth;
   }).observe(at("pareto"));
-} else at("pareto").append(el("p", {}, "Nothing was timed and judged here."));
+} else at("pareto").append(el("p", {}, "This plot is of settings that were both timed and judged: there are none."));

@@ -227,7 +227,7 @@ def test_a_page_without_quality_pictures_or_rounds_works_with_a_note(page, tmp_p
     method = {"drafter": "eagle", "acceptance": "exact", "tree": "chain", "speedup": 2.0}
     show(page, tmp_path, [{"drafter": "none", "speedup": 1.0}, method])
     assert page.ask(ORDER) == ["AR", "exact chain"]
-    assert "Nothing was timed and judged" in page.ask("document.querySelector('#pareto').innerText")
+    assert "both timed and judged" in page.ask("document.querySelector('#pareto').innerText")
     assert not visible(page, "#images")
     assert not visible(page, "#source")
     page.click("button[data-key='speedup']")
