@@ -82,7 +82,7 @@ def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int)
     if not prompts:
         raise LanternError("prompts=[] has none; give one at least")
     if len(prompts) != len(seeds):
-        raise LanternError(f"{len(prompts)} prompts have {len(seeds)} seeds; give each one of its own")
+        raise LanternError(f"prompts: {len(prompts)}, seeds: {len(seeds)}; give each prompt one of its own")
 
 
 @torch.inference_mode()

@@ -133,7 +133,7 @@ def split_prompts(prompts: Sequence[str], split: str) -> list[str]:
         return list(prompts)
     chosen = [prompt for prompt in prompts if _is_dev(prompt) == (split == "dev")]
     if not chosen:
-        raise LanternError(f"split={split} leaves none of {len(prompts)} prompts; give more prompts, or split=all")
+        raise LanternError(f"split={split} leaves no prompt of {len(prompts)}; give more prompts, or split=all")
     return chosen
 
 

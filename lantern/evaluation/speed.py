@@ -67,10 +67,9 @@ def speed_warnings(row: Row) -> list[str]:
     if row.get("gpu_sharers"):
         found.append(f"other processes, {row['gpu_sharers']} at most, were on the same GPU while images were timed")
     if row.get("speedup") is not None and not row["speedup_high"] - row["speedup_low"] <= WIDE * row["speedup"]:
-        found.append(
-            f"the speed-up's bounds are more than {WIDE:.0%} apart after {row['num_timed']} prompts; time more with "
-            "speed.num_prompts"
-        )
+        wide = f"the speed-up's bounds are more than {WIDE:.0%} apart after {row['num_timed']} prompts"
+        told = wide if row["num_timed"] > 1 else "the speed-up of a single prompt has no bounds"
+        found.append(f"{told}; time more with speed.num_prompts")
     if row.get("cuda_graphs") is False:
         found.append("some passes could not be recorded as CUDA graphs and were launched kernel by kernel")
     return found

@@ -114,7 +114,7 @@ class ImageTextScore(Metric):
         limit = self.network.max_tokens
         if not (cut := sum(len(ids) > limit for ids in self.network.tokenizer(texts).input_ids)):
             return []
-        return [f"{self.name} reads {limit} tokens of a prompt: {cut} of {len(texts)} prompts are longer and were cut"]
+        return [f"{self.name} reads {limit} tokens of a prompt; longer and so cut: {cut} of {len(texts)}"]
 
     def _scores(self, images: Images, prompts: Sequence[str]) -> np.ndarray:  # [N]
         if images not in self._known:

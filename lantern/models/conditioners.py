@@ -64,8 +64,8 @@ class WordFeatures(AnyText):
         if not words:
             raise LanternError(f"prompt {prompt!r} has no words; this model reads 1 to {self.length}")
         if len(words) > self.length:
-            told = "%r has %d words; those behind the first %d are cut, and so are those of other long prompts"
-            self._warn(told, prompt, len(words), self.length)
+            told = "prompts are cut behind %d words: %r has %d"
+            self._warn(told, self.length, prompt, len(words))
         return [self.words[word] for word in words[: self.length]]
 
     def _known_form(self, word: str) -> str:

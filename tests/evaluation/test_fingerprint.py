@@ -36,7 +36,7 @@ def test_dev_and_test_prompts_share_no_text_and_make_up_all():
 
 
 def test_a_split_without_prompts_or_unknown_is_one_sentence():
-    with pytest.raises(LanternError, match="leaves none"):
+    with pytest.raises(LanternError, match="leaves no prompt of"):
         split_prompts([text for text in SCENES if text in set(split_prompts(SCENES, "dev"))], "test")
     with pytest.raises(LanternError, match="split=tset"):
         split_prompts(SCENES, "tset")

@@ -54,8 +54,8 @@ class PromptIds:
             text = " ".join(text.split(" ")[:-count]) or text[:-count]  # Chinese has no spaces: letters are cut
             ids = self._ids(text)
         if text != prompt:
-            told = "the prompt %r takes more than %d tokens and was cut to %r, and so are other long prompts"
-            self._warn(told, prompt, tokens_left, text)
+            told = "prompts are cut behind %d tokens: %r was cut to %r"
+            self._warn(told, tokens_left, prompt, text)
         conditional = [*self.before, *ids, *self.after]
         return Prefix(conditional, self.unconditional(conditional))
 
