@@ -21,10 +21,8 @@ from lantern.cli.composing import built, composed
 from lantern.cli.error_messages import sentence, user_error
 from lantern.cli.settings import check_numbers, check_settings, group_of, key_of
 from lantern.data.prompts import Batch, load_prompts
-from lantern.drafters.loading import CHECKPOINT, drafter_folder
 from lantern.errors import LanternError, check_batch_size, check_whole, explaining, meant
 from lantern.evaluation.sides import decode_images
-from lantern.models.checkpoints import RANDOM
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, bind_missing, check_skip, pipelines
 from lantern.runtime.hardware import allow_tf32
@@ -83,10 +81,11 @@ class Model:
         self.overrides = [*chosen, *(given for given in overrides if given not in self._of_parts)]
         config = compose(self.overrides, own)
         check_settings(config)
-        if any(key_of(given) == CHECKPOINT for given in self._of_parts):
-            found = self._config([]).drafter.checkpoint
-            if found != RANDOM:
-                drafter_folder(found)
+        if any(key_of(given) == "drafter.checkpoint" for given in self._of_parts):
+            from lantern.drafters.loading import RANDOM, drafter_folder  # imports the Hub's client
+
+            if (checkpoint := self._config([]).drafter.checkpoint) != RANDOM:
+                drafter_folder(checkpoint)
         allow_tf32(config.tf32)
         with errors_told(config.model):
             check_numbers({"model": config.model})
