@@ -1,6 +1,8 @@
 """Hydra callbacks that count and report the points of a sweep. What needs torch is imported behind the bar."""
 
 import logging
+import signal
+import sys
 from collections.abc import Callable
 from itertools import chain
 from math import inf
@@ -35,7 +37,7 @@ class SweepReport(Callback):
 
     def __init__(self) -> None:
         self._sweep: DictConfig | None = None  # None once it is reported
-        self._points = 0
+        self._points, self._ended = 0, ""
 
     def on_multirun_start(self, config: DictConfig, **_: object) -> None:
         self._points, name = counted(config)
@@ -58,6 +60,8 @@ class SweepReport(Callback):
         if not config.dry_run:
             self._sweep = config
             at_end.append(self.report_failed)
+            if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+                signal.signal(signal.SIGTERM, self._end)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: object) -> None:
         if bar := EvaluationBar.of_process:
@@ -76,6 +80,10 @@ class SweepReport(Callback):
         except Exception as error:
             reason = user_error(error) or error
             raise SystemExit(f"error: the points are done, their report is not: {reason}") from error
+
+    def _end(self, number: int, _: object) -> None:
+        self._ended = "ended by SIGTERM; "
+        raise SystemExit(128 + number)
 
     def report_failed(self) -> None:
         """Reports a sweep whose end Hydra has left out."""
@@ -104,8 +112,9 @@ class SweepReport(Callback):
             told = "the sweeper's best is by {} as measured, chance included; the fastest setting is by its lower bound"
             print(told.format(metric))
         if (left := self._points - len(point_folders(folder))) > 0:  # failed, or in a job that goes on
-            told = "points without results: %d of %d; fix any errors above and start again with hydra.sweep.dir=%s"
-            log.warning(told, left, self._points, folder)
+            is_ended = self._ended or sys.exc_info()[0] is KeyboardInterrupt
+            told = "%spoints without results: %d of %d; %sstart again with hydra.sweep.dir=%s"
+            log.warning(told, self._ended, left, self._points, "" if is_ended else "fix any errors above and ", folder)
 
 
 class Points(Callback):

@@ -67,7 +67,7 @@ def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budge
     points = point_folders(folder)
     rows = merge_points(folder, points, f"{name or swept} sweep".lstrip(), budget)
     if not rows:
-        log.error("no point of %s has results; see the errors above", folder)
+        log.error("no point of %s has results", folder)
         return
     group, best = group_of(name, folder), budget.best(rows)
     report_best(folder, rows, budget, best)

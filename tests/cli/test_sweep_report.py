@@ -2,6 +2,7 @@
 
 import csv
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,9 @@ BUDGET = Budget({"frechet": 0.1})
 @pytest.fixture(autouse=True)
 def no_other_sweep():
     at_end.clear()
+    before = signal.getsignal(signal.SIGTERM)
     yield
+    signal.signal(signal.SIGTERM, before)
     at_end.clear()
 
 
@@ -64,15 +67,21 @@ def test_what_no_point_can_score_is_said_once_and_before_anything_is_loaded(tmp_
     run_script(monkeypatch, *few, "metrics=[pairs],[accuracy]", "dry_run=true")
 
 
-def test_the_report_is_made_at_the_commands_end_when_hydra_leaves_it_out(tmp_path):
+@pytest.mark.parametrize("ended", [ZeroDivisionError, KeyboardInterrupt, SystemExit])
+def test_the_report_is_made_at_the_commands_end_when_hydra_leaves_it_out(ended, tmp_path, caplog):
+    """Catches "fix any errors" where a signal has ended the sweep, and an end by SIGTERM without a sentence."""
+
     @without_hints
     def command() -> None:
         begun(tmp_path, "+sweep=delta")
         sweep_folder(tmp_path)
-        raise ZeroDivisionError
+        if ended is SystemExit:
+            signal.raise_signal(signal.SIGTERM)
+        raise ended
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ended):
         command()
+    assert ("fix any errors" in caplog.text, "SIGTERM" in caplog.text) == (ended is ZeroDivisionError, ended is SystemExit)
     assert (tmp_path / "report.html").is_file()
     assert not at_end
 
