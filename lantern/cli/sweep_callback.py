@@ -93,6 +93,7 @@ class SweepReport(Callback):
             log.error("the report of the sweep is not made: %s", user_error(error) or error)
 
     def _report(self) -> None:
+        from lantern.evaluation.rows import is_baseline
         from lantern.reporting.merge import point_folders
         from lantern.reporting.publish import report_sweep
 
@@ -106,11 +107,14 @@ class SweepReport(Callback):
             log.info(told + " for several settings", folder, folder)
             return
         tracker, swept = instantiate(config.tracking), ", ".join(swept_keys(config))
-        report_sweep(folder, config.sweep.name, tracker, instantiate(config.budget), swept)
+        rows = report_sweep(folder, config.sweep.name, tracker, budget := instantiate(config.budget), swept)
         is_search = not hasattr(get_class(config.hydra.sweeper._target_), "split_arguments")
-        if is_search and (metric := config.optimized_metric) and (folder / "best.json").is_file():
-            told = "the sweeper's best is by {} as measured, chance included; the fastest setting is by its lower bound"
-            print(told.format(metric))
+        tried = [row for row in rows if not is_baseline(row)]
+        if is_search and tried and (metric := config.optimized_metric):
+            told = f"by {metric} as measured, chance included; the fastest setting is by its lower bound"
+            if all(map(budget.excess, tried)):
+                told = "beyond the budget, as is every trial: its value is minus by how much"
+            print(f"the sweeper's best is {told}")
         if (left := self._points - len(point_folders(folder))) > 0:  # failed, or in a job that goes on
             is_ended = self._ended or sys.exc_info()[0] is KeyboardInterrupt
             told = "%spoints without results: %d of %d; %sstart again with hydra.sweep.dir=%s"

@@ -11,7 +11,7 @@ from lantern.data.image_sets import Images, arrays_of
 from lantern.errors import writing
 from lantern.evaluation.evaluate import Measurement
 from lantern.evaluation.records import copy_missing
-from lantern.evaluation.rows import SUMMARY, append_rows, encode, is_baseline, setting_id
+from lantern.evaluation.rows import SUMMARY, Row, append_rows, encode, is_baseline, setting_id
 from lantern.evaluation.run_folder import EvaluationFolder
 from lantern.reporting.merge import add_point, merge_points, point_folders, write_profiles
 from lantern.reporting.ranking import Budget, report_best
@@ -61,14 +61,14 @@ def show(run: EvaluationFolder, is_measured: bool, budget: Budget) -> None:
         merge_points(run.path, [run.path], "one setting", budget)
 
 
-def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budget, swept: str = "") -> None:
+def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budget, swept: str = "") -> list[Row]:
     """Merges the points below folder, prints their table and the best of them, tracks the baseline and the summary.
-    swept: the settings that it varies, for the title of a sweep without a name."""
+    Returns their rows. swept: the settings that it varies, for the title of a sweep without a name."""
     points = point_folders(folder)
     rows = merge_points(folder, points, f"{name or swept} sweep".lstrip(), budget)
     if not rows:
         log.error("no point of %s has results", folder)
-        return
+        return rows
     group, best = group_of(name, folder), budget.best(rows)
     report_best(folder, rows, budget, best)
     configs = [record["config"] for point in points if (record := read_provenance(point))]
@@ -76,6 +76,7 @@ def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budge
         tracker.point(row, plain_config(shared_config(configs)), folder, group)
     tracker.summary(rows, best, shared_config(configs), folder, group)
     tell_offline([folder])
+    return rows
 
 
 def write_images(folder: Path, names: Sequence[str], images: Images) -> None:

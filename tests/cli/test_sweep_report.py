@@ -96,18 +96,21 @@ def test_a_sweep_names_the_best_setting_under_its_budget_on_paper_too(tmp_path, 
     assert (best["setting"], best["row"]["delta"], best["budget"]["within"]) == ("δ 0.01", 0.01, {"frechet": 0.1})
     assert not best["certain"]  # 0.1 worse, and its bounds reach to 1.1
     assert best["lossless"] == "AR"
+    assert best["speedup_low"] <= best["speedup"] <= best["speedup_high"]
 
 
 class Search:
     """A sweeper that chooses its points as it goes and names a winner of its own, as Optuna's does."""
 
 
-def test_a_searchs_own_winner_is_told_from_the_fastest_setting(tmp_path, capsys):
-    """Catches two winners without a word of which is which."""
-    callback = begun(tmp_path, "optimized_metric=speedup", f"hydra.sweeper._target_={__name__}.Search")
+@pytest.mark.parametrize(("budget", "told"), [("frechet", "by speedup as"), ("output_tv", "beyond the budget")])
+def test_a_searchs_own_winner_is_told_from_the_fastest_setting(budget, told, tmp_path, capsys):
+    """Catches two winners without a word of which is which, and a search that found nothing with a best value."""
+    search = f"hydra.sweeper._target_={__name__}.Search"
+    callback = begun(tmp_path, "optimized_metric=speedup", search, f"budget={budget}")
     sweep_folder(tmp_path)
     callback.report_failed()
-    assert "the sweeper's best is by speedup as measured, chance included; the fastest" in capsys.readouterr().out
+    assert f"the sweeper's best is {told}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("given", "title"), [
