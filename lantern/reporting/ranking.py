@@ -280,6 +280,7 @@ def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice 
     candidates = sum(not is_baseline(row) for row in timed) or 1
     lossless = Choice(max(timed, key=speed_rank, default=best.row), True, candidates)
     record = {"budget": asdict(budget), "certain": best.is_certain, "setting": labels[id(best.row)]}
+    record |= {key: best.row.get(key) for key in ("speedup", "speedup_low", "speedup_high")}  # as in the table
     record |= {"row": best.corrected, "candidates": best.candidates, **{key: best.row.get(key) for key in PLACE}}
     record |= {"ranked_by": "speedup_low", "lossless": labels[id(lossless.row)] if timed else None}
     replace_text(folder / "best.json", encode(record, indent=2) + "\n")
