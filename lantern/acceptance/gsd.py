@@ -35,8 +35,9 @@ class GSD:
         own = p.gather(1, index)
         ahead = (p > own) | ((p == own) & (torch.arange(size, device=p.device) < index))
         first = (ahead.sum(1, keepdim=True) - self.g // 2).clamp(0, size - self.g)
-        order = p.sort(dim=1, descending=True, stable=True).indices
-        codes = order.gather(1, first + torch.arange(self.g, device=p.device))
+        laws = p[:1] if p.stride(0) == 0 else p  # of one law, expanded, one order
+        order = laws.sort(dim=1, descending=True, stable=True).indices
+        codes = order.expand(len(p), -1).gather(1, first + torch.arange(self.g, device=p.device))
         apart = (self.codebook[codes] - self.codebook[index]).square().sum(-1)
         return codes, ((p.gather(1, codes) - own).abs() < self.max_gap) & (apart < self.max_distance)
 

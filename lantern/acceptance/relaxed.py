@@ -41,6 +41,8 @@ def judge_by_relaxed_law(
 def normalise(masses: Tensor, otherwise: Tensor | float) -> Tensor:
     """[..., V] non-negative masses -> laws that sum to 1; `otherwise` in rows without any mass."""
     total = masses.sum(-1, keepdim=True)
+    if total.is_cpu and bool((total > 0).all()):  # elsewhere it would wait for the device
+        return masses / total
     return torch.where(total > 0, masses / total, otherwise)
 
 

@@ -27,7 +27,7 @@ ROWS_AT_ONCE = 1024  # of a table of distances
 QUANTILES = (0.5, 0.9)
 ROUNDING = 1e-6  # of a total variation
 Bounds = tuple[float, float]
-CLOSED, REDRAWN = 0.01, 2.5e-4  # images that a position, and a redraw of it, are foreseen to take as long as
+CLOSED, REDRAWN = 0.01, 1.3e-4  # images that a position, and a redraw of it, are foreseen to take as long as
 FLOOR_STRIDE = 3  # the exact rule is measured at every third position: it takes as long as the rule itself
 
 

@@ -206,7 +206,7 @@ class _RejectingNoise:
     def draw(self, law: Tensor) -> Tensor:
         """Records the law; the token is not used."""
         self.residual = law
-        return law.argmax(-1)
+        return torch.zeros_like(law[:, 0], dtype=torch.long)
 
 
 def _redraw_children(q: Tensor, rejected: Tensor, redraws: Tensor, count: int) -> Tensor:

@@ -74,7 +74,8 @@ def judge_reached_nodes(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, no
         accept, residual = rule.judge(walk.p, walk.q, x, walk.site(child))
         accepted = judged & noise.accepts(accept, child)
         walk.reject(judged & ~accepted, child, x, residual)
-        walk.descend(accepted, child)
+        if bool(accepted.any()):
+            walk.descend(accepted, child)
     return Verdict(tree.path_to(walk.node), walk.accepted, noise.draw(walk.p))
 
 
@@ -143,20 +144,25 @@ class _Walk:
         return Site(self.accepted + 1, self.rank, self.law, self.probs.shape[1] * self.rows + child)
 
     def reject(self, rejected: Tensor, child: Tensor, x: Tensor, residual: Tensor) -> None:
-        self.p = torch.where(rejected[:, None], residual, self.p)
-        if self.q is not None:
-            self.q = without(self.q, x)
+        self.p = _where(rejected, residual, self.p)
         self.rank = self.rank + rejected
         self.candidate = torch.where(rejected, self.next_sibling[self.rows, child], -1)
+        if self.q is not None and bool((self.candidate >= 0).any()):
+            self.q = without(self.q, x)
 
     def descend(self, accepted: Tensor, child: Tensor) -> None:
-        here, law = accepted[:, None], self.probs[self.rows, child]
-        self.p, self.law = torch.where(here, law, self.p), torch.where(here, law, self.law)
+        law = self.probs[self.rows, child]
+        self.p, self.law = _where(accepted, law, self.p), _where(accepted, law, self.law)
         if self.q is not None and self.draft_probs is not None:
-            self.q = torch.where(here, self.draft_probs[self.rows, child], self.q)
+            self.q = _where(accepted, self.draft_probs[self.rows, child], self.q)
         self.node, self.accepted = torch.where(accepted, child, self.node), self.accepted + accepted
         self.rank = self.rank.masked_fill(accepted, 0)
         self.candidate = torch.where(accepted, self.first_child[self.rows, child], self.candidate)
+
+
+def _where(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:  # [B], [B, V], [B, V] -> [B, V]
+    """torch.where without its table, which takes as long as judging, if all rows are meant or none."""
+    return new if bool(rows.all()) else torch.where(rows[:, None], new, old) if bool(rows.any()) else old
 
 
 def order_of_children(tree: DraftTree) -> tuple[Tensor, Tensor]:
