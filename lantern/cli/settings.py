@@ -99,7 +99,8 @@ def check_added(cfg: DictConfig, overrides: Sequence[str], groups: Iterable[str]
         if not is_setting and section not in (*groups_of(command), "experiment") and (CONFIG_FOLDER / section).is_dir():
             raise LanternError(f"{override} adds a config group that {command}.py does not read; leave it out")
         builds = is_setting and "_target_" in OmegaConf.to_yaml(cfg.get(section) or {})
-        if section not in named and not builds:
+        is_selected = f"oc.select:{key_of(override)}," in OmegaConf.to_yaml(cfg)  # by a yaml that has a default for it
+        if section not in named and not builds and not is_selected:
             raise LanternError(
                 f"{override} adds a setting that nothing reads; {meant(section, groups_of(command))}see {command}.py "
                 "--help for those there are"

@@ -59,8 +59,9 @@ def test_an_added_key_or_group_that_nothing_reads_is_refused(command, added):
     ("evaluate", ["+method=jacobi", "+tree.length=4", "++speed.num_prompts=4", "+tree@published=eagle2"]),
     ("evaluate", ["+experiment=benchmark", "+study.num_nodes=[1]"]),
     ("train", ["+callbacks.latest.every_n_train_steps=1", "+batches.own=1", "+sweep=recipe", "+trainer.x=1"]),
+    ("train", ["task=drafter_self", "+validation_images=8"]),
 ])  # fmt: skip
-def test_what_a_group_or_a_constructor_reads_may_be_added(command, added):
+def test_what_a_group_a_constructor_or_a_yaml_reads_may_be_added(command, added):
     cfg = composed_with_hydra(command, *[given for given in added if "." not in given])
     check_added(cfg, added, cfg.hydra.runtime.choices, command)
     check_added(cfg, ["+mine=x", "+mine.part.own=1"], ["parts/mine@mine.part"], command)  # of a --config-dir
