@@ -143,7 +143,8 @@ class Tracker:
             if checkpoint and row.get("drafter_hash"):
                 name_input(run, checkpoint, "drafter", str(row["model"]))
 
-        settings = {"job_type": "evaluate", "name": run_name(row), "config": dict(config), "dir": folder}
+        settings = {"job_type": "evaluate", "name": f"{run_name(row)} {group.folder.name}"}
+        settings |= {"config": dict(config), "dir": folder}
         self._send(settings, group, setting_id(row), [row], fill)
 
     def summary(

@@ -51,7 +51,7 @@ def tracked(tmp_path_factory, weights) -> dict[str, OfflineRun]:
         publish(EvaluationFolder(point, folder), measured, config, tracker, BUDGET)
         report_sweep(folder, "delta", tracker, BUDGET)
     runs = [*read_runs(point), *read_runs(folder)]
-    return {run.run.display_name: run for run in runs} | {"folder": folder}
+    return {run.run.display_name.removesuffix(f" {folder.name}"): run for run in runs} | {"folder": folder}
 
 
 def test_runs_of_a_sweep_share_a_group_and_have_a_job_type(tracked):

@@ -233,14 +233,14 @@ def test_a_name_and_a_tag_that_wandb_does_not_take_are_made_to_fit(offline, tmp_
     wandb.finish()
     (run,) = read_runs(tmp_path)
     assert (run.summary["exported_step"], run.summary["val/alpha_1"]) == (400, 0.5)
-    assert (run.run.display_name, list(run.run.tags)) == ("lr 1e-3/try 2", [64 * "x"])
+    assert (run.run.display_name, list(run.run.tags)) == (f"lr 1e-3/try 2 {tmp_path.name}", [64 * "x"])
     sending, kept = terminal.getvalue().split("\rkept offline for Weights & Biases; send it by: ")  # no glued line
     assert "sending it to Weights & Biases" in sending
     assert kept == f"wandb sync {tmp_path}/wandb\n"
 
 
 def test_a_run_is_named_by_what_is_compared(offline, tmp_path, monkeypatch):
-    """Catches runs of two recipes, or of other data, that bear one name, and seeds that share no group."""
+    """Catches runs of two recipes, data or folders that bear one name, and seeds that share no group."""
     cfg = composed_with_hydra("train", "recipe=hass", "data=imagefolder", "data.folder=x", "seed=3")
     monkeypatch.setattr(HydraConfig.instance(), "cfg", cfg)
     own = wandb_logger("lantern", str(tmp_path), cfg.logger.wandb.name, [], cfg.logger.wandb.group)
@@ -248,7 +248,7 @@ def test_a_run_is_named_by_what_is_compared(offline, tmp_path, monkeypatch):
     wandb.finish()
     (run,) = read_runs(tmp_path)
     name = "drafter-llamagen-hass-imagefolder"
-    assert (run.run.display_name, run.run.run_group) == (f"{name}-seed3", name)
+    assert (run.run.display_name, run.run.run_group) == (f"{name}-seed3 {tmp_path.name}", name)
 
 
 def test_a_tracker_that_fails_at_its_start_ends_no_training(offline, tmp_path, monkeypatch, caplog):

@@ -217,8 +217,9 @@ def wandb_logger(
     Guard("its own folder has all")(wandb.finish)  # else this would log to a sweep's previous point
     resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
     key = folder_id(resumed if (resumed / FOLDER_ID_FILE).is_file() else Path(save_dir))
+    where = "/".join(Path(save_dir).parts[-2 if is_sweep else -1 :])
     logger = TolerantWandbLogger(
-        model, start_from, project=project, entity=entity, group=group, name=name, tags=clean_tags(tags),
+        model, start_from, project=project, entity=entity, group=group, name=f"{name} {where}", tags=clean_tags(tags),
         job_type="train", id=re.sub(r"[^\w.-]+", "-", f"{name}-{key}"), resume="allow", mode=wandb_mode(),
         save_dir=save_dir, settings=quiet_settings(wandb_mode()),
     )  # fmt: skip
