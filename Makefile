@@ -38,7 +38,7 @@ demo: env  ## distil a drafter for a minute, sweep LANTERN's delta beside lossle
 look: env  ## watch two methods decode your prompt, in a local page at PORT
 	$(PY) -m lantern port=$(PORT)
 
-results: env  ## measure the rows that docs/rows lacks, write the tables of docs/; TABLE=headline for one of them
+results: env  ## measure the rows that docs/rows lacks, write the tables of docs/; TABLE=headline for one of them, TABLE=again to measure all timed rows anew
 	$(PY) -m tools.results $(TABLE)
 
 weights: env  ## train all embedded weights again, into runs/weights, in hours (SHARE=0.1: a tenth of the steps of target and drafters); goes on where it was stopped

@@ -1,6 +1,7 @@
-"""python -m tools.results [table …]: measures the rows of docs/tables.yaml that docs/rows lacks, each by a
+"""python -m tools.results [again] [table …]: measures the rows of docs/tables.yaml that docs/rows lacks, each by a
 command of its own, and writes the tables of the docs between their markers. A stopped run goes on where it stopped. A
-row whose command, preset or weights have changed is measured again; rows of earlier code are named."""
+row whose command, preset or weights have changed is measured again; rows of earlier code are named. again: all timed
+rows of the tables, in one go."""
 
 import json
 import os
@@ -9,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from textwrap import fill
@@ -18,20 +19,29 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from lantern.cli.composing import composed
+from lantern.cli.run_setting import run_setting
 from lantern.data.prompts import load_prompts
 from lantern.errors import LanternError
-from lantern.evaluation.rows import SUMMARY, WARNING_BREAK, Row, append_rows, read_rows
+from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.progress import EvaluationBar, open_bar
+from lantern.evaluation.rows import SUMMARY, WARNING_BREAK, Row, encode, is_baseline, read_rows
 from lantern.evaluation.run_folder import FINISHED
+from lantern.evaluation.sides import Side, time_in_turn
+from lantern.evaluation.speed import speed_warnings
 from lantern.figures import FIGURES, figures
-from lantern.identity import DECODING, PACKAGE, bytes_hash, code_of, digest
+from lantern.identity import DECODING, PACKAGE, PLAIN_DECODING, bytes_hash, code_of, digest
 from lantern.models.checkpoints import local_hashes
+from lantern.pipeline import Pipeline
 from lantern.reporting.table import format_value
+from lantern.runtime.files import read_object, replace_text
 from lantern.runtime.home import CHECKOUT, CONFIG_FOLDER, program_of
 from lantern.runtime.overrides import override
 from tools.markdown import table_lines, write_block
 
 Run = Callable[[Sequence[str], Path], Row]  # settings of evaluate.py, run folder -> its row and where it came from
 Now = Callable[[Sequence[str]], Mapping[str, str]]  # settings -> the hashes that a row measured today would have
+Asked = tuple[Sequence[str], str, Path]  # settings, the model's name, run folder
+Time = Callable[[Sequence[Asked]], Sequence[Callable[[], Row]]]  # times them -> what makes the row of each, uncounted
 ORIGIN = ("machine", "date", "revision", "plain_verify_ms", "plain_forwards")
 WRITTEN = ("preset", "protocol", "weights", "code")  # hashes of what a row was made from
 # of lantern/: what decodes, and what times and judges it
@@ -42,6 +52,9 @@ DECIDES = (
 )  # fmt: skip
 SPREAD = 1.15  # of plain decoding's times within a table, above which the table says so
 GLOSSARY = "glossary"  # in place of tables: the words of lantern/figures.py alone
+AGAIN = "again"  # before tables
+TOGETHER = 8  # rows that are timed in turn with one plain decoding, at most: some ten seconds lie between their images
+BEFORE = "before.json"  # in a run folder: the kept row
 BOARD = ("headline", "field", "rest", "recent")  # tables of presets; of two rows of one, the first table's counts
 SUFFIXES = {  # of a method's speed-up by another protocol than the headline's: a table, settings besides, a figure
     "-compiled": ("compiled", (), "speedup_over_compiled"),
@@ -207,13 +220,105 @@ def measure(table: Table, docs: Path, folder: Path, run: Run, now: Now = hashes_
         home = folder / table.name / digest(repr(settings))
         if (home / FINISHED).is_file():
             shutil.rmtree(home)
-        found = run(settings, home)
-        keys = (key for figure in figures(kept=True) for key in figure.keys)  # with bounds
-        values = {key: found.get(key) for key in (*ORIGIN, *RECORDED, *keys)}
+        keep(table, docs, label, run(settings, home) | hashes)
+
+
+def keep(table: Table, docs: Path, label: str, found: Row) -> None:
+    """Adds a row to those of its table, in place of one of its command, and writes the table's pages."""
+    keys = (key for figure in figures(kept=True) for key in figure.keys)  # with bounds
+    values = {key: found.get(key) for key in (*ORIGIN, *RECORDED, *keys, *WRITTEN)}
+    values |= {"together": found["together"]} if "together" in found else {}
+    path = docs / "rows" / f"{table.name}.jsonl"
+    row = {"label": label, "settings": table.settings(label), **values}
+    rows = {tuple(sorted(one["settings"])): one for one in [*(read_rows(path) if path.is_file() else []), row]}
+    path.parent.mkdir(exist_ok=True)
+    replace_text(path, "".join(f"{encode(one)}\n" for one in rows.values()))
+    write_pages(table, docs)
+
+
+@dataclass(frozen=True)
+class Again:
+    """A kept row that is measured again, in its run folder."""
+
+    table: Table
+    label: str
+    home: Path
+    before: Row
+
+    @property
+    def settings(self) -> list[str]:
+        return self.table.settings(self.label)
+
+    def now(self, docs: Path) -> Row:
+        return self.table.kept(rows_of(self.table, docs))[self.label]
+
+
+def measure_again(
+    tables: Sequence[Table], docs: Path, folder: Path, run: Run, time: Time, now: Now = hashes_of
+) -> list[Again]:  # fmt: skip
+    """Measures the timed rows of tables again: first the times of all, then what is counted, which needs no quiet
+    machine. Counts of the same code, weights and settings are taken from the kept row; others are made by the row's
+    command, which finds its times on record. A stopped run goes on by the kept rows that `folder` remembers; who
+    removes it begins anew. Returns all these rows."""
+    every = []
+    for table in tables:
         path = docs / "rows" / f"{table.name}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        append_rows(path, [{"label": label, "settings": settings, **values, **hashes}])
-        write_pages(table, docs)
+        for label, row in table.kept(read_rows(path) if path.is_file() else []).items():
+            if row.get("speedup") is not None:
+                home = folder / table.name / digest(repr(table.settings(label)))
+                if not (home / BEFORE).is_file():
+                    home.mkdir(parents=True, exist_ok=True)
+                    replace_text(home / BEFORE, encode(row))
+                every.append(Again(table, label, home, read_object(home / BEFORE)))
+    due = [one for one in every if one.now(docs) == one.before]
+    uncounted = []
+    for group in in_groups(due):
+        print(f"{group[0].table.name}: times {', '.join(one.label for one in group)}", flush=True)
+        timed = time([(one.settings, one.before["model"], one.home) for one in group])
+        for one, row_of in zip(group, timed, strict=True):
+            hashes = now(one.settings)
+            if stale(one.before, hashes):
+                uncounted.append(one)
+            else:
+                keep(one.table, docs, one.label, with_times_of(one.before, row_of()) | hashes)
+    for one in uncounted:
+        keep(one.table, docs, one.label, run(one.settings, one.home) | {"together": TOGETHER} | now(one.settings))
+    return every
+
+
+def in_groups(rows: Sequence[Again]) -> list[list[Again]]:
+    """Rows that can be timed with one plain decoding: of one table, model, sampling and protocol, TOGETHER at most."""
+    found: dict[object, list[Again]] = {}
+    for one in rows:
+        config = OmegaConf.to_container(composed(CONFIG_FOLDER, "evaluate", one.settings), resolve=True)
+        shared = {name: config[name] for name in (*PLAIN_DECODING, "prompts", "split", "seed", "speed")}
+        found.setdefault((one.table.name, digest(shared)), []).append(one)
+    return [rows[at : at + TOGETHER] for rows in found.values() for at in range(0, len(rows), TOGETHER)]
+
+
+def with_times_of(kept: Row, found: Row) -> Row:
+    """A kept row with the times of another of the same code: what is counted and judged stays, and what its warnings
+    say of it. Tokens per step are of the judged images, where there are some."""
+    judged = [] if "quality.num_images=0" in kept["settings"] else ["tokens_per_step"]
+    counted = [key for figure in figures(kept=True) if figure.kind != "speed" for key in figure.keys]
+    counts = {key: kept.get(key) for key in ("output_tv_estimator", *judged, *counted)}
+    of_counts = [text for text in _warnings(kept) if text not in speed_warnings(kept)]
+    warnings = WARNING_BREAK.join(dict.fromkeys([*_warnings(found), *of_counts])) or None
+    return found | counts | {"warnings": warnings, "together": TOGETHER}
+
+
+def moved(rows: Sequence[Again], docs: Path) -> str:
+    """A table of the figures that lie beyond the bounds that the row had before."""
+    cells = []
+    for one, row in [(one, one.now(docs)) for one in rows]:
+        for key, *bounds in (figure.keys for figure in figures(kept=True, bounds=True)):
+            low, high = map(one.before.get, bounds)
+            if None not in (low, high, row.get(key)) and not low <= row[key] <= high:
+                figures_of = (format_value(at, key) for at in (one.before, row))
+                cells.append([one.table.name, one.label, title_of(key), *figures_of])
+    done = sum(one.now(docs) != one.before for one in rows)
+    head = f"{done} of {len(rows)} timed rows are measured again; beyond the bounds of before:\n"
+    return "\n".join([head, *table_lines(["table", "method", "figure", "before", "now"], cells), ""])
 
 
 def write_pages(table: Table, docs: Path) -> None:
@@ -335,11 +440,13 @@ def _caption(table: Table, kept: Mapping[str, Row], page: str) -> list[str]:
     missing = f" {number} of {len(table.rows)} rows are missing." if number else ""
     link = os.path.relpath(Path("docs", "rows"), Path("docs", page).parent)
     revisions = dict.fromkeys(str(row["revision"])[:7] for row in kept.values())
+    in_turn = [f"Up to {TOGETHER} rows were timed in turn, image by image, with one plain decoding."]
     return [
         f"Written by `make results TABLE={table.name}` on {', '.join(machines)} in {', '.join(dtypes)},",
         f"{days}, at revision {', '.join(revisions)}; each row is",
         f"`python evaluate.py {' '.join(table.shared)}`",
         f"with its settings in [rows]({link}).{missing}",
+        *(in_turn if any(row.get("together") for row in kept.values()) else []),
         "",
     ]
 
@@ -352,10 +459,40 @@ def evaluate(settings: Sequence[str], folder: Path) -> Row:
     done = subprocess.run([*command, "tracking.mode=disabled"], cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise LanternError(f"evaluate.py {' '.join(settings)} ended with {done.returncode}; its message is above")
-    origin = json.loads((folder / "provenance.json").read_text())
-    plain, *_, row = rows if len(rows := list(json.loads((folder / SUMMARY).read_text()).values())) > 1 else rows * 2
+    return _with_origin(list(json.loads((folder / SUMMARY).read_text()).values()), folder)
+
+
+def _with_origin(rows: Sequence[Row], folder: Path) -> Row:
+    """The last of a run's rows, with ORIGIN."""
+    origin, plain = json.loads((folder / "provenance.json").read_text()), rows[0]
     where = (origin["device"], origin["time"][:10], _revision(**origin["git"]))
-    return row | dict(zip(ORIGIN, (*where, plain["verify_ms"], plain["target_forwards"]), strict=True))
+    return rows[-1] | dict(zip(ORIGIN, (*where, plain["verify_ms"], plain["target_forwards"]), strict=True))
+
+
+def time_together(asked: Sequence[Asked]) -> list[Callable[[], Row]]:
+    """Times the methods of several settings in turn, image by image, with one plain decoding, whose times are recorded
+    in each of their run folders."""
+    made: list[tuple[Evaluation, Pipeline]] = []
+    open_bar(EvaluationBar(0))  # several sides would count as one
+    for settings, model, folder in asked:
+        cfg = composed(CONFIG_FOLDER, "evaluate", [*settings, "quality.num_images=0", "tracking.mode=disabled"])
+        run_setting(cfg, model, folder, None, measure=lambda *one: made.append(one) or [])
+    request, alike = made[0][0].request, dict[object, Side]()
+    every = [side for evaluation, pipeline in made for side in evaluation.sides(pipeline)]
+    shared = [
+        alike.setdefault(side.row_keys["compile"] if is_baseline(side.row_keys) else id(side), side) for side in every
+    ]
+    time_in_turn([*alike.values()], request.timed, request.max_retimed)
+    for side, timed in zip(every, shared, strict=True):
+        if len(side.lines("speed", request.timed)) < request.num_timed:
+            lines = timed.lines("speed", request.timed)
+            side.add(lines, timed.tokens(lines))
+    return [
+        lambda evaluation=evaluation, pipeline=pipeline, folder=folder: _with_origin(
+            [one.row for one in replace(evaluation, laws=None).run(pipeline)], folder
+        )
+        for (evaluation, pipeline), (_, _, folder) in zip(made, asked, strict=True)
+    ]
 
 
 def _revision(revision: str | None, dirty: bool | None) -> str | None:
@@ -365,15 +502,20 @@ def _revision(revision: str | None, dirty: bool | None) -> str | None:
 
 def main(names: Sequence[str]) -> None:
     """Measures and writes the named tables, or all."""
-    docs = CHECKOUT / "docs"
-    tables = load_tables(docs)
-    for name in names or tables:
-        if name == GLOSSARY:  # written below, as always; alone it measures nothing
-            continue
-        if name not in tables:
-            raise LanternError(f"table {name} is unknown; give some of {', '.join(tables)}, or {GLOSSARY}")
-        measure(tables[name], docs, CHECKOUT / "runs" / "results", evaluate)
-        write_pages(tables[name], docs)
+    docs, folder = CHECKOUT / "docs", CHECKOUT / "runs" / "results"
+    tables, is_again = load_tables(docs), AGAIN in names
+    names = [name for name in names if name != AGAIN] or list(tables)
+    for name in names:
+        if name not in (*tables, GLOSSARY):
+            raise LanternError(f"table {name} is unknown; give some of {', '.join(tables)}, {GLOSSARY} or {AGAIN}")
+    chosen = [tables[name] for name in names if name != GLOSSARY]  # which is written below, as always
+    if is_again:
+        rows = measure_again(chosen, docs, folder / AGAIN, evaluate, time_together)
+        print(moved(rows, docs))
+    for table in chosen:
+        if not is_again:
+            measure(table, docs, folder, evaluate)
+        write_pages(table, docs)
     write_block(docs / "lab" / "field.md", "board", render_board(tables, docs))
     write_block(docs / "lab" / "results.md", "protocols", render_protocols(tables, docs))
     write_block(docs / f"{GLOSSARY}.md", "figures", glossary())

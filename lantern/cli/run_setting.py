@@ -1,6 +1,6 @@
 """One setting from its configuration to its run folder; a module, so that a launcher can send it to another process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from lantern.cli.composing import built, one_at_a_time, shared
 from lantern.cli.settings import check_numbers, group_of
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
-from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.evaluate import Evaluation, Measurement
 from lantern.evaluation.progress import EvaluationBar
 from lantern.evaluation.request import Request
 from lantern.evaluation.rows import Row, RowIdentity, read_summary
@@ -33,9 +33,11 @@ from lantern.types import Target, reader_of
 def run_setting(
     cfg: DictConfig, name: str, folder: Path, sweep: Path | None, method: str | None = None,
     overrides: Sequence[str] = (),
+    measure: Callable[[Evaluation, Pipeline], list[Measurement]] = lambda one, pipeline: one.run(pipeline),
 ) -> list[Row]:  # fmt: skip
     """Measures one setting and writes its run folder. name: of the model; sweep: the folder of all points; method: the
-    chosen preset; overrides: of the command. Returns the rows, none from a shard."""
+    chosen preset; overrides: of the command; measure: where nothing is measured, nothing is written. Returns the rows,
+    none from a shard."""
     config = OmegaConf.to_container(cfg, resolve=True)
     check_numbers(config)
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
@@ -68,7 +70,7 @@ def run_setting(
         rows = _row_identity(config, pipeline, settings, request.prompts, method, hashes)
         chosen = {name: metric for name, metric in (cfg.get("metrics") or {}).items() if metric and request.num_images}
         metrics = {name: shared(metric) for name, metric in chosen.items()}
-        measurements = Evaluation(request, run, rows, metrics, instantiate(cfg.output_tv), bar).run(pipeline)
+        measurements = measure(Evaluation(request, run, rows, metrics, instantiate(cfg.output_tv), bar), pipeline)
     finally:
         if not sweep:
             bar.pause()

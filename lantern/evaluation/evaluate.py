@@ -44,23 +44,27 @@ class Evaluation:
     laws: LawMeasure | None = None
     bar: EvaluationBar = field(default_factory=lambda: EvaluationBar(0))
 
-    def run(self, pipeline: Pipeline) -> list[Measurement]:
-        """Measures plain AR decoding, then the pipeline; the pipeline alone if it is AR, or if nothing is measured. A
-        shard measures nothing and returns an empty list."""
+    def sides(self, pipeline: Pipeline) -> list[Side]:
+        """Plain AR decoding, then the pipeline; the pipeline alone if it is AR, or if nothing is measured. Behind them
+        what is only timed: plain decoding with torch.compile."""
         request = self.request
         is_alone = is_baseline(pipeline.describe()) or not request.measures
         decoders = [pipeline] if is_alone else [pipeline.baseline(), pipeline]
         times_compiled = request.compiled_baseline and request.num_timed and not pipeline.target.compiles
         decoders += [pipeline.compiled_baseline()] if times_compiled else []
-        sides = [Side(one, pipeline, request, self.run_folder, self.identity, self.bar) for one in decoders]
-        shown, compiled = sides[: 1 if is_alone else 2], sides[1 if is_alone else 2 :]
+        return [Side(one, pipeline, request, self.run_folder, self.identity, self.bar) for one in decoders]
+
+    def run(self, pipeline: Pipeline) -> list[Measurement]:
+        """Measures the sides that have images. A shard measures nothing and returns an empty list."""
+        request, sides = self.request, self.sides(pipeline)
+        shown, compiled = ([side for side in sides if (side.name == "compiled") is only] for only in (False, True))
         own, own_timed = request.share(request.batch), request.share(request.timed)
         made = "images" if request.makes_batches else "speed"
         self.bar.begin()
         for side in shown:
             self.bar.expect(("images", side.name), len(own.prompts) * request.makes_batches)
             self.bar.expect(("judging", side.name), float(not request.is_sharded))
-        laws = None if is_alone or request.is_sharded else self.laws
+        laws = None if len(shown) == 1 or request.is_sharded else self.laws
         for kind, (units, images) in laws.foreseen(pipeline).items() if laws else ():
             self.bar.expect(("law", kind), units, (images, (made, kind) if kind in ("plain", "method") else None))
         if request.is_sharded:

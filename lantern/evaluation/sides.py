@@ -111,7 +111,7 @@ class Side:
         seconds = {"latency_s": generation.latency_s, "end_to_end_s": perf_counter() - started}
         used, sharers = others.cores_beside(generation.tokens), gpu_sharers(generation.tokens.device)
         timed = {**seconds, "retimed": before, "other_cores": used, "gpu_sharers": sharers}
-        self._add(lines_of(generation, "speed", [(prompt, copy, seed)], **timed), generation.tokens)
+        self.add(lines_of(generation, "speed", [(prompt, copy, seed)], **timed), generation.tokens)
         self.bar.add(("again" if before else "speed", self.name))
         return Made([prompt], [seed], generation)
 
@@ -127,12 +127,12 @@ class Side:
                 is_missing = len(self.lines("images", group)) < len(group.prompts)
                 if is_missing:
                     generation = self.pipeline.generate(group.prompts, group.seeds, self.request.batch_size)
-                    self._add(lines_of(generation, "images", list(zip(*group, strict=True))), generation.tokens)
+                    self.add(lines_of(generation, "images", list(zip(*group, strict=True))), generation.tokens)
                 self.bar.add(("images", self.name), len(group.prompts), is_missing)
                 if is_missing:
                     yield Made(group.prompts, group.seeds, generation)
 
-    def _add(self, lines: Sequence[Row], tokens: Tensor) -> None:
+    def add(self, lines: Sequence[Row], tokens: Tensor) -> None:
         """Appends the lines of images with tokens [N, L, ...]; they are on disk when this returns."""
         part = lines[0]["part"]
         lines = [self._of_this_setting(line, part) for line in lines]

@@ -5,9 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.configs import composed
 from support.paths import ROOT
+from support.tiny_weights import write_tiny_weights
 
-from lantern.evaluation.rows import append_rows
+from lantern.cli.run_setting import run_setting
+from lantern.evaluation.rows import read_rows
 from tools import results
 from tools.markdown import split_page
 
@@ -22,7 +25,7 @@ PAGE = "above\n<!-- table small -->\nold\n<!-- end of table small -->\nbelow\n"
 def row() -> dict:
     return {
         "model": "llamagen", "machine": "a processor", "dtype": "float32", "date": "2031-02-03",
-        "revision": "abc", "lossless": True, "retimed": 1, "compile": False, "warnings": None,
+        "revision": "abc", "lossless": True, "num_timed": 2, "retimed": 1, "compile": False, "warnings": None,
         "baseline_latency_s": 0.256, "target_forwards": 51, "plain_verify_ms": 1.4, "plain_forwards": 255,
         "tokens_per_step": 3.336, "speedup": 2.094, "speedup_low": 1.94, "speedup_high": 2.27, "draft_ms": 0.21,
         "verify_ms": 4.9, "accept_ms": 0.5, "overhead": 0.12, "output_tv": None,
@@ -69,27 +72,29 @@ def test_a_page_holds_what_the_kept_rows_say(name):
 
 
 def test_the_board_ranks_what_its_tables_hold(docs):
-    """Catches a method that is left out or listed twice, and a lossy one among the lossless."""
+    """Catches a method that is left out or listed twice, a lossy one among the lossless, and a speed-up over one easy
+    prompt above one over two."""
     _, within, _ = split_page((DOCS / "lab" / "field.md").read_text(), "board")
     assert within == results.render_board(TABLES, DOCS)
     rows = [settings for name in results.BOARD for settings in TABLES[name].rows.values()]
     presets = [settings for settings in rows if settings[0][:8] == "+method="]
     listed = [line.split("`")[1].split() for line in within.splitlines() if "`+method=" in line]
     assert sorted(map(tuple, listed)) == sorted(set(map(tuple, presets)))
-    (docs / "rows").mkdir()
     own = {"slow": ["+method=a"], "fast": ["+method=b"], "lossy": ["+method=c"], "no preset": ["drafter=none"]}
-    tables = {
-        name: replace(TABLE, name=name, rows=own if name == results.BOARD[0] else {"again": ["+method=a"]})
-        for name in results.BOARD
-    }
-    for name, table in tables.items():
-        rows = [row() | {"label": label, "settings": table.settings(label), "speedup": 1.5} for label in table.rows]
-        changed = {"fast": {"speedup": 2.5}, "lossy": {"speedup": 3.5, "lossless": False, "output_tv": 0.1}}
-        append_rows(docs / "rows" / f"{name}.jsonl", [line | changed.get(line["label"], {}) for line in rows])
+    tables = {name: replace(TABLE, name=name, pages=[], rows={"again": ["+method=a"]}) for name in results.BOARD}
+    tables[results.BOARD[0]] = replace(tables[results.BOARD[0]], rows=own)
+    easy = {"rows": {"easy": ["+method=d"]}, "shared": ["speed.num_prompts=1"]}
+    tables[results.BOARD[1]] = replace(tables[results.BOARD[1]], **easy)
+    changed = {"fast": {"speedup": 2.5}, "lossy": {"speedup": 3.5, "lossless": False, "output_tv": 0.1}}
+    for table in tables.values():
+        for label in table.rows:
+            results.keep(
+                table, docs, label, row() | {"speedup": 9 if label == "easy" else 1.5} | changed.get(label, {})
+            )
     lines = results.render_board(tables, docs).splitlines()[2:]
-    assert [line.split("`")[1][-1] for line in lines] == ["b", "a", "c"]
-    assert [line.split(" | ")[0] for line in lines] == ["| 1", "| 2", "| 1"]
-    assert ["| lossless |" in line for line in lines] == [True, True, False]
+    assert [line.split("`")[1][-1] for line in lines] == ["b", "a", "d", "c"]
+    assert [line.split(" | ")[0] for line in lines] == ["| 1", "| 2", "| 1", "| 1"]
+    assert ["| lossless |" in line for line in lines] == [True, True, True, False]
 
 
 @pytest.mark.parametrize("page", ["lab/results.md", "lab/field.md"])
@@ -171,18 +176,51 @@ def test_tables_share_the_rows_of_one_command(docs):
     assert [*other.kept(results.rows_of(other, docs))] == ["again", "new"]
 
 
-def test_methods_are_ranked_among_those_of_as_many_prompts(docs):
-    """Catches a speed-up over 8 easy prompts above one over 32."""
-    (docs / "rows").mkdir()
-    tables = {name: replace(TABLE, name=name, rows={}) for name in results.BOARD}
-    for name, prompts, speedup in ((results.BOARD[0], 24, 1.5), (results.BOARD[1], 8, 2.5)):
-        tables[name] = replace(
-            TABLE, name=name, rows={"a": [f"+method={name}"]}, shared=[f"speed.num_prompts={prompts}"]
-        )
-        made = row() | {"label": "a", "settings": tables[name].settings("a"), "speedup": speedup}
-        append_rows(docs / "rows" / f"{name}.jsonl", [made])
-    cells = [line.split(" | ") for line in results.render_board(tables, docs).splitlines()[2:]]
-    assert [(line[0], line[5]) for line in cells] == [("| 1", "24"), ("| 1", "8")]
+def test_timed_rows_are_measured_again_and_a_stopped_run_goes_on(docs):
+    """Catches a count of earlier code beside today's times, one that is made though its code is the same, rows of two
+    models beside one plain decoding, a row that is timed twice, and what was before forgotten."""
+    own = {"plain": ["drafter=none"], "jacobi": ["+method=jacobi"], "emoji": ["+method=jacobi", "model=emoji"]}
+    table = replace(TABLE, rows=own, shared=["speed.num_prompts=2", "quality.num_images=0"])
+    counted = {"output_tv": 0.1, "output_tv_low": 0.05, "output_tv_high": 0.2, "warnings": "of counts"}
+    for label in own:
+        results.keep(table, docs, label, row() | counted | now(own[label]))
+    asked = []
+
+    def time(group):
+        asked.append([settings[:-2] for settings, _, _ in group])
+        return [lambda: row() | {"speedup": 3.0, "speedup_low": 2.9, "warnings": "of times"} for _ in group]
+
+    def changed(settings):
+        return now(settings) | ({"code": "d"} if "+method=jacobi" in settings else {})
+
+    given = [table], docs, docs / "again"
+    with pytest.raises(KeyboardInterrupt):
+        results.measure_again(*given, Runs(0), time, changed)
+    plain, jacobi, _ = read_rows(docs / "rows" / "small.jsonl")
+    assert [plain[key] for key in ("speedup", "output_tv", "warnings")] == [3.0, 0.1, "of times | of counts"]
+    assert jacobi["speedup"] == row()["speedup"]
+    again = results.measure_again(*given, counts := Runs(), time, changed)
+    results.measure_again(*given, Runs(0), time, changed)
+    assert asked == [[own["plain"], own["jacobi"]], [own["emoji"]], [own["jacobi"]], [own["emoji"]]]
+    assert counts.made == [table.settings("jacobi"), table.settings("emoji")]
+    last = results.moved(again, docs).splitlines()[-1]
+    assert last == "| small | plain | speed-up | 2.09 [1.94, 2.27] | 3.00 [2.90, 2.27] |"
+
+
+def test_rows_are_timed_in_turn_with_one_plain_decoding_and_counted_later(tmp_path):
+    """Catches a plain decoding for each row, and times that the row's own command does not find on record."""
+    weights = write_tiny_weights(tmp_path / "weights")
+    shared = [f"paths.weights={weights}", "dtype=float32", "device=cpu", "prompts=demo", "speed.num_prompts=2"]
+    shared += ["speed.max_retimed=0"]
+    own = [["drafter=none"], ["drafter=jacobi", "drafter.length=4"], ["tree=chain"]]
+    asked = [([*one, *shared, "acceptance=exact"], "tiny", tmp_path / str(at)) for at, one in enumerate(own)]
+    rows = [row_of() for row_of in results.time_together(asked)]
+    assert len({one["baseline_latency_s"] for one in rows}) == 1 < len({one["latency_s"] for one in rows}) == 3
+    assert [len(read_rows(folder / "prompts.jsonl")) for *_, folder in asked] == [2, 4, 4]
+    given = composed("evaluate", *asked[1][0], "quality.num_images=0", "tracking.mode=disabled")
+    *_, row = run_setting(given, *asked[1][1:], None)
+    assert [row[key] for key in ("speedup", "fingerprint")] == [rows[1][key] for key in ("speedup", "fingerprint")]
+    assert row["output_tv"] is not None is rows[1]["output_tv"]
 
 
 def test_every_table_has_as_many_prompts():
