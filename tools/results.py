@@ -53,7 +53,7 @@ DECIDES = (
 SPREAD = 1.15  # of plain decoding's times within a table, above which the table says so
 GLOSSARY = "glossary"  # in place of tables: the words of lantern/figures.py alone
 AGAIN = "again"  # before tables
-TOGETHER = 8  # rows that are timed in turn with one plain decoding, at most: some ten seconds lie between their images
+TOGETHER = 10  # rows that are timed in turn with one plain decoding, at most: a quarter of a minute an image
 BEFORE = "before.json"  # in a run folder: the kept row
 BOARD = ("headline", "field", "rest", "recent")  # tables of presets; of two rows of one, the first table's counts
 SUFFIXES = {  # of a method's speed-up by another protocol than the headline's: a table, settings besides, a figure
@@ -281,6 +281,9 @@ def measure_again(
                 uncounted.append(one)
             else:
                 keep(one.table, docs, one.label, with_times_of(one.before, row_of()) | hashes)
+    print(
+        f"all times are taken; {len(uncounted)} rows are to be counted, on a machine that need not be quiet", flush=True
+    )
     for one in uncounted:
         keep(one.table, docs, one.label, run(one.settings, one.home) | {"together": TOGETHER} | now(one.settings))
     return every
