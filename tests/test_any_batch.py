@@ -7,7 +7,7 @@ import pytest
 import torch
 from support import toy
 from support.paths import GOLDEN
-from support.toy import CODES, PROMPTS, tiny_eagle, tiny_levels, tiny_target
+from support.toy import CODES, PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.gsd import GSD
@@ -20,7 +20,6 @@ from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.drafters.none import NoDrafter
-from lantern.drafters.parallel import Parallel
 from lantern.row_parallel import RowParallel
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
@@ -45,10 +44,6 @@ def eagle(tree, target):
 
 def refined(length: int, passes: int, branches: int, target):
     return RefinedJacobi(eagle(STATIC, target).network, target, SAMPLING, length, passes, 0.75, branches)
-
-
-def parallel(target):
-    return Parallel(tiny_levels(3).to(target.embed_weight.dtype), target, STATIC, SAMPLING)
 
 
 def window(target):
@@ -83,8 +78,6 @@ METHODS = {
     "sampled": (partial(eagle, SampledTree(12, 4, 4, 3, 0.03)), SharedNoise(), None),
     "sampled, ratio": (partial(eagle, SampledTree(12, 4, 4, 3, 0.03)), Ratio(), None),
     "block": (partial(eagle, chain(4)), Block(), None),
-    "parallel": (parallel, SharedNoise(), None),
-    "parallel, ratio": (parallel, Ratio(), None),
     "jacobi": (window, SharedNoise(), None),
     "jacobi, lantern_pp": (window, SharedNoise(), lambda codebook: LanternPP(codebook, 5, 3.0)),
     "scd": (lambda target: Jacobi(target, 5, Left(), redraw_coupled, SAMPLING), Ratio(), None),

@@ -18,7 +18,6 @@ from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.drafters.none import NoDrafter
-from lantern.drafters.parallel import Parallel, ParallelNetwork
 from lantern.engine.graphs import EagerPasses
 from lantern.errors import LanternError
 from lantern.evaluation.rows import is_baseline
@@ -105,9 +104,6 @@ WINDOWS = {
 TREES = {"chain": chain(3), "static": STATIC, "eagle2": Eagle2Tree(6, 3, 3), "adaptive": AdaptiveTree(6, 3, 3, 2)}
 FEATURE_DRAFTERS = {
     "eagle": lambda target, tree, sampling: tiny_eagle(target, tree, sampling),
-    "parallel": lambda target, tree, sampling: Parallel(
-        ParallelNetwork(6, 2, 8, 4, 3, 0).double(), target, tree, sampling
-    ),
     "refined_jacobi": lambda target, tree, sampling: RefinedJacobi(
         EagleNetwork(6, 2, 8).double(), target, sampling, length=3, passes=1, share=0.5
     ),
@@ -174,8 +170,6 @@ def test_a_drafter_that_reads_layers_says_what_it_lacks():
 
 def test_what_needs_more_than_the_protocol_says_so():
     """Catches an AttributeError where a capability is missing."""
-    with pytest.raises(LanternError, match="StubTarget shares no positions with a drafter"):
-        FEATURE_DRAFTERS["parallel"](StubTarget(), STATIC, Sampling())
     with pytest.raises(LanternError, match="StubTarget shares no positions with a drafter"):
         FEATURE_DRAFTERS["refined_jacobi"](StubTarget(), STATIC, Sampling())
     with pytest.raises(LanternError, match=r"sampling\.cfg_scale=5, the target guides by 2\.0"):

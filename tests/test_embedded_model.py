@@ -25,7 +25,6 @@ SETTINGS = {
     "chain": {"tree": "chain"},
     "static": {"tree": "static"},
     "eagle2": {"tree": "eagle2"},
-    "parallel": {"drafter": "parallel", "tree": "static"},
     "jacobi": {"drafter": "jacobi"},
     "refined_jacobi": {"drafter": "refined_jacobi"},
     "refined_branches": {"drafter": "refined_branches"},

@@ -143,11 +143,6 @@ def parts(
             "task=drafter_self", *data, "recipe=layered", "recipe.unroll_from=0.5", f"samples.num_images={drawn}",
             *steps(steps_of_drafter), f"trainer.val_check_interval={min(1000, steps_of_drafter)}",
         ),
-        "parallel": (
-            "task=drafter_self", *data, "drafter=parallel", "recipe=layered", "samples.num_images=3584",
-            "task.start_from=${paths.weights}/drafter", "task.lr=6e-4", "task.muon_lr=1.5e-3",
-            "features=on_the_fly", "batches.batch_size=4", *steps(600), "trainer.val_check_interval=200",
-        ),
     }  # fmt: skip
 
 

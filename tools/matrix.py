@@ -42,7 +42,6 @@ WINDOWS = (
 )  # fmt: skip
 DRAFTERS = {
     **{f"`eagle` on `{tree}`": {"drafter": "eagle", "tree": tree} for tree in TREES},
-    **{f"`parallel` on `{tree}`": {"drafter": "parallel", "tree": tree} for tree in ("chain", "static")},
     **{f"`{window}`": {"drafter": window} for window in WINDOWS},
     "`rows`": {"drafter": "rows", "settings": [f"drafter.window={SIDE}"]},
 }

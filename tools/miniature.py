@@ -7,7 +7,6 @@ import torch
 from PIL import Image
 
 from lantern.drafters.eagle.network import EagleNetwork
-from lantern.drafters.parallel import ParallelNetwork
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer
@@ -33,8 +32,6 @@ def write_tiny_weights(folder: Path, side: int = 16) -> Path:
     layer = {"dim": 32, "num_heads": 2, "hidden_dim": 64}
     fit = {"vocab_size": 256, "target_hash": weights_hash(folder / "target")}
     save_weights(folder / "drafter", EagleNetwork(**layer).state_dict(), {**layer, **fit})
-    levels = {"levels": 6, "row": side, "first": shape["prefix_len"] - 1}
-    save_weights(folder / "parallel", ParallelNetwork(**layer, **levels).state_dict(), {**layer, **fit, **levels})
     critic = Critic(width=8, size=128)
     save_weights(folder / "critic", critic.state_dict(), critic.config)
     return folder

@@ -17,7 +17,7 @@ from lantern.runtime.overrides import override
 
 TRAIN, _ = program_of("train.py")
 STEM = "encoder"  # the tokenizer before its decoder is trained further, which is not shipped
-HALVED = {"tokenizer": "decoder.", "target": "", "drafter": "", "parallel": "", "target_continuous": ""}
+HALVED = {"tokenizer": "decoder.", "target": "", "drafter": "", "target_continuous": ""}
 # part -> name prefix of the weights that are stored in half precision; weights that make tokens are not
 NUM_DRAWN = 6144  # images of the target's own, which its drafter learns from
 
@@ -50,10 +50,6 @@ def parts(share: float = 1) -> dict[str, tuple[str, ...]]:
         "drafter": (
             "task=drafter_self", "recipe=layered", "recipe.unroll_from=0.5", "trainer.val_check_interval=1000",
             f"data.num_train={max(1, round(NUM_DRAWN * share))}", *steps(12000),
-        ),
-        "parallel": (
-            "task=drafter", "drafter=parallel", "recipe=layered", "data.num_train=4096", "task.lr=6e-4",
-            "task.muon_lr=1.5e-3", "task.start_from=${paths.weights}/drafter", *steps(1000),
         ),
         "target_continuous": ("task=target_continuous", *steps(1400)),
     }  # fmt: skip

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.eagle.released import from_released, is_released
-from lantern.drafters.parallel import Parallel, ParallelNetwork
 from lantern.errors import CheckpointError, explaining
 from lantern.models import checkpoints
 from lantern.models.checkpoints import CONFIG_FILE, FOLDER_FILES, RANDOM, randomly_initialised, weights_hash
@@ -26,14 +25,14 @@ from lantern.sampling import Sampling
 from lantern.types import Target, TreePolicy
 
 DRAFTER_FILES = (CONFIG_FILE, *FOLDER_FILES)
-EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
+COMMAND = "python train.py"
 CHECKPOINT = "drafter.checkpoint"
 ARTIFACT = "wandb:"  # prefix of an artifact's name
 TRAINING_SUFFIX = ".ckpt"  # of the checkpoints that a training goes on from
 NETWORK, DESCRIPTION = "network.", "drafter"  # in such checkpoints: prefix of the drafter's weights, key of its config
 
 log = logging.getLogger(__name__)
-Network = TypeVar("Network", EagleNetwork, ParallelNetwork)
+Network = TypeVar("Network", bound=nn.Module)
 _in_use: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()  # networks of drafters, by what loaded them
 
 
@@ -51,30 +50,24 @@ def eagle_layer(checkpoint: str | Path, target: FeatureTarget) -> tuple[EagleNet
         dim, head_dim = weight.shape[1], target.rotation.shape[-1]  # positions are the target's, and so heads' widths
         network = randomly_initialised(lambda: EagleNetwork(dim, dim // head_dim, feed_forward_dim(dim, 256)))
         return network.to(weight.device, weight.dtype), RANDOM
-    folder = drafter_folder(checkpoint)
-    return _share(EagleNetwork, folder, target), weights_hash(folder)
+    return load_shared(checkpoint, target, EagleNetwork)
 
 
-def _share(kind: type[Network], folder: Path, target: Target) -> Network:
+def load_shared(checkpoint: str | Path, target: Target, kind: type[Network]) -> tuple[Network, str]:
     """The network on the target's device, or the one already loaded if a drafter uses it: drafters only read it, and
-    tree=auto makes a dozen drafters of one network."""
-    weight = target.embed_weight
-    key = kind, folder, weights_hash(folder), target.weights_hash, weight.shape, weight.dtype, weight.device
+    tree=auto makes a dozen drafters of one network. And the hash of its weights."""
+    folder, weight = drafter_folder(checkpoint), target.embed_weight
+    name = weights_hash(folder)
+    key = kind, folder, name, target.weights_hash, weight.shape, weight.dtype, weight.device
     if (network := _in_use.get(key)) is None:
         network = _in_use[key] = load_network(folder, target, kind=kind).to(weight.device, weight.dtype)
         checkpoints.check_finite(network.state_dict(), folder)  # also in a narrower dtype
-    return network
+    return network, name
 
 
-def load_parallel(checkpoint: str | Path, target: FeatureTarget, tree: TreePolicy, sampling: Sampling) -> Parallel:
-    """As load_eagle, for drafters of train.py drafter=parallel."""
-    folder = drafter_folder(checkpoint, PARALLEL)
-    return Parallel(_share(ParallelNetwork, folder, target), target, tree, sampling, weights_hash(folder))
-
-
-def drafter_folder(checkpoint: str | Path, command: str = EAGLE, setting: str = CHECKPOINT) -> Path:
+def drafter_folder(checkpoint: str | Path, setting: str = CHECKPOINT) -> Path:
     """The folder of a drafter's files, or a checkpoint of its training. checkpoint: one of these, a Hub id, or
-    wandb:<artifact>; command: trains such a drafter."""
+    wandb:<artifact>."""
     if str(checkpoint).startswith(ARTIFACT):
         import wandb
 
@@ -88,7 +81,7 @@ def drafter_folder(checkpoint: str | Path, command: str = EAGLE, setting: str = 
     try:
         return find_folder(checkpoint, setting, DRAFTER_FILES, is_drafter)
     except CheckpointError as error:
-        raise CheckpointError(f"{error}, or distil a drafter with: {command}") from error
+        raise CheckpointError(f"{error}, or distil a drafter with: {COMMAND}") from error
 
 
 def is_drafter(folder: Path) -> bool:
@@ -118,13 +111,10 @@ def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOI
     """The drafter's network alone, to decode with or to train further, if it is one for this target. setting: the
     config key of `checkpoint`."""
     state, config = read_drafter(checkpoint)
-    if kind is EagleNetwork and "levels" in config:
-        raise CheckpointError(f"{checkpoint} is a parallel drafter, which is not converted; use drafter=parallel")
-    command = EAGLE if kind is EagleNetwork else PARALLEL
-    remedy = f"give {setting}=<a drafter of this target>, or distil one with: {command}"
+    remedy = f"give {setting}=<a drafter of this target>, or distil one with: {COMMAND}"
     _check(state, config, checkpoint, target, remedy)
     sizes = {name: config[name] for name in signature(kind).parameters if name in config}
-    return checkpoints.load_described(kind, sizes, state, checkpoint, f"distil it again with: {command}")
+    return checkpoints.load_described(kind, sizes, state, checkpoint, f"distil it again with: {COMMAND}")
 
 
 def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, remedy: str) -> None:

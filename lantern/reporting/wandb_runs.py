@@ -18,7 +18,7 @@ from lantern.evaluation.rows import Row, run_name, setting_id
 from lantern.identity import DECODING, PLAIN_DECODING, digest
 from lantern.models.checkpoints import weights_hash
 from lantern.reporting.ranking import Choice
-from lantern.runtime.files import read_object, replace_text
+from lantern.runtime.files import replace_text
 
 if TYPE_CHECKING:
     import wandb
@@ -214,13 +214,11 @@ def log_figures(run: "wandb.Run", folder: Path) -> None:
 
 
 def weights_artifact(folder: Path, kind: str, model: str) -> "wandb.Artifact":
-    """Weights and their configuration. A drafter, and its kind, of a model is one collection: trainings add versions to
-    it, equal files are one version."""
+    """Weights and their configuration. The drafters of a model are one collection: trainings add versions to it,
+    equal files are one version."""
     import wandb
 
-    is_parallel = "levels" in read_object(folder / "config.json")
-    name = "-".join([kind, model, *(["parallel"] if is_parallel else [])])
-    taken = re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII)
+    taken = re.sub(r"[^\w.-]+", "-", f"{kind}-{model}", flags=re.ASCII)
     artifact = wandb.Artifact(taken, kind, metadata={"hash": weights_hash(folder)})
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")]):
         artifact.add_file(str(path), path.name, policy="immutable", skip_cache=True)  # no copy of gigabytes

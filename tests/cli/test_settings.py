@@ -41,7 +41,7 @@ def test_own_settings_stand_there_with_their_comments(command):
 def test_options_are_those_of_the_command():
     assert re.search(r"\n  \+sweep: .*\n      recipe\n", help_page("train"))
     assert "recipe" not in help_page("evaluate")
-    assert re.search(r"\n  drafter: .*\n      eagle, parallel\n", help_page("train"))
+    assert re.search(r"\n  drafter: .*\n      eagle\n", help_page("train"))
 
 
 @pytest.mark.parametrize(("command", "added"), [

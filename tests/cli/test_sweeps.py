@@ -42,7 +42,7 @@ def test_the_command_line_replaces_axes_and_a_method_replaces_all_grids():
     chosen = sweep_points(cfg, "+method=lantern", "acceptance.delta=0.1,0.2", "sampling.temperature=1")
     assert chosen == [["sampling.temperature=1", "+method=lantern", f"acceptance.delta={d}"] for d in (0.1, 0.2)]
     assert len(points_of("field", "+method=jacobi,lantern")) == 2
-    assert len(points_of("field", "speed.num_prompts=1")) == 37
+    assert len(points_of("field", "speed.num_prompts=1")) == 36
     assert points_of("field", "++method=jacobi") == [["++method=jacobi"]]
 
 
@@ -71,7 +71,7 @@ def test_a_reference_keeps_its_settings_and_shares_what_is_no_axis():
     *points, reference = points_of("delta", *given, "drafter.checkpoint=x", "seed=3")
     assert [point[0] for point in points] == ["acceptance.delta=0.1", "acceptance.delta=0.2"]
     assert reference == [*own, "drafter.checkpoint=x", "seed=3"]
-    *_, reference = points_of("delta", "drafter=parallel", "drafter.checkpoint=x")
+    *_, reference = points_of("delta", "drafter=eagle", "drafter.checkpoint=x")
     assert reference == own
     assert all("acceptance=exact" not in point for point in points_of("delta", "+method=lantern"))
 

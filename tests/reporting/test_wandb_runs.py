@@ -108,14 +108,14 @@ class Online:
 
 def test_the_drafter_that_a_run_reads_is_its_input(weights, tmp_path):
     """Catches lineage the wrong way round, a collection for each drafter, and an input that ends an offline run."""
-    save_weights(tmp_path, {}, {"dim": 8, "levels": 6})
+    save_weights(tmp_path, {}, {"dim": 8})
     online, offline = Online(), Online(offline=True)
     for run in (online, offline):
         for checkpoint in (str(weights), tmp_path, "wandb:team/lantern/drafter-m:v3", "somebody/on-the-hub"):
             name_input(run, checkpoint, "drafter", "m")
-    eagle, parallel = ("drafter-m", weights_hash(weights)), ("drafter-m-parallel", weights_hash(tmp_path))
-    assert (online.used, online.logged) == ([eagle, parallel, ("team/lantern/drafter-m:v3",)], [])
-    assert (offline.used, offline.logged) == ([], [eagle, parallel])
+    versions = [("drafter-m", weights_hash(place)) for place in (weights, tmp_path)]
+    assert (online.used, online.logged) == ([*versions, ("team/lantern/drafter-m:v3",)], [])
+    assert (offline.used, offline.logged) == ([], versions)
 
 
 def test_a_run_keeps_its_id_when_its_sweep_is_run_again_and_other_folders_have_others(tmp_path):

@@ -4,13 +4,12 @@ from functools import lru_cache, partial
 
 import torch
 from support import toy
-from support.toy import tiny_eagle, tiny_levels, tiny_target
+from support.toy import tiny_eagle, tiny_target
 
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
-from lantern.drafters.parallel import Parallel
 from lantern.engine.graphs import PassGraphs
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
@@ -36,7 +35,6 @@ DRAFTERS = {
     "refined": lambda target: refined(target, 0),
     "refined_eagle3": lambda target: RefinedJacobi(drafter_of(target, "eagle3").network, target, Sampling(), 4, 2, 0.7),
     "refined_branches": lambda target: refined(target, 3),
-    "parallel": lambda target: Parallel(tiny_levels(3).to(target.embed_weight), target, STATIC, Sampling()),
 }
 
 

@@ -12,7 +12,6 @@ from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.none import NoDrafter
-from lantern.drafters.parallel import ParallelNetwork
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer, feed_forward_dim
@@ -94,13 +93,3 @@ def random_verdict(generator: torch.Generator, tree: DraftTree) -> Verdict:
     accepted = torch.tensor([len(path) - 1 for path in paths])
     padded = torch.nn.utils.rnn.pad_sequence(paths, batch_first=True, padding_value=-1)
     return Verdict(padded, accepted, torch.randint(CODES, accepted.shape, generator=generator))
-
-
-def tiny_levels(levels: int, hidden_dim: int = 64, num_layers: int = 1) -> ParallelNetwork:
-    """The network of a parallel drafter for tiny_target(), random also where a fresh one is zero."""
-    with torch.random.fork_rng():
-        torch.manual_seed(2)
-        network = ParallelNetwork(DIM, 2, hidden_dim, levels, row=GRID[1], first=3, num_layers=num_layers)
-        for weight in (network.above.weight, network.chain.fc.weight, network.chain.feed_forward.w2.weight):
-            torch.nn.init.normal_(weight, std=0.3)
-    return network

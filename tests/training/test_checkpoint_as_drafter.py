@@ -11,11 +11,11 @@ from support.recipes import shipped
 from support.tiny_tasks import drafter_task, fit_saving, target_task
 
 from lantern.drafters.export import write_drafter
-from lantern.drafters.loading import load_eagle, load_parallel
+from lantern.drafters.loading import load_eagle
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_weights
 from lantern.sampling import Sampling
-from lantern.training.drafter.variants import ParallelStudent
+from lantern.training.drafter.variants import EagleStudent
 from lantern.trees.static import chain
 
 
@@ -29,10 +29,11 @@ def trained(target, folder: Path, *callbacks, **others) -> tuple[Path, Path]:
     return (folder / "checkpoints" / "latest.ckpt").rename(moved), folder / "drafter"
 
 
-@pytest.mark.parametrize("recipe", ["feature_lk", "eagle3", "layered"])
-def test_a_checkpoint_is_the_drafter_that_its_training_exports(target, tmp_path, recipe):
-    """Catches another step's weights, and layers that are forgotten."""
-    checkpoint, exported = trained(target, tmp_path, recipe=shipped(recipe, "recipe.depth=2"))
+@pytest.mark.parametrize(("recipe", "num_layers"), [("feature_lk", 1), ("eagle3", 1), ("layered", 2)])
+def test_a_checkpoint_is_the_drafter_that_its_training_exports(target, tmp_path, recipe, num_layers):
+    """Catches another step's weights, and layers that are forgotten or that nothing has trained."""
+    given = {"recipe": shipped(recipe, "recipe.depth=2"), "student": EagleStudent(num_layers)}
+    checkpoint, exported = trained(target, tmp_path, **given)
     write_drafter(str(checkpoint), target, str(tmp_path / "copy"))
     assert load_weights(tmp_path / "copy")[1] == load_weights(exported)[1]
     copy, own = (load_file(folder / "model.safetensors") for folder in (tmp_path / "copy", exported))
@@ -41,8 +42,20 @@ def test_a_checkpoint_is_the_drafter_that_its_training_exports(target, tmp_path,
     of_file, of_folder = (load_eagle(place, target, chain(3), Sampling()) for place in (checkpoint, exported))
     assert all(map(torch.equal, of_file.network.parameters(), of_folder.network.parameters()))
     assert of_file.weights_hash
-    further = drafter_task(target, recipe=shipped(recipe, "recipe.depth=2"), start_from=str(checkpoint))
+    assert of_file.network.num_layers == num_layers
+    assert all(block.attention.wo.weight.any() for block in of_file.network.deeper)
+    further = drafter_task(target, start_from=str(checkpoint), **given)
     assert torch.equal(further.network.fc.weight, of_folder.network.fc.weight)
+
+
+def test_further_layers_change_nothing_at_first(target, tmp_path):
+    """Catches a layer that is no identity, and one that is added behind too many."""
+    _, exported = trained(target, tmp_path, student=EagleStudent(2))
+    own, same, deeper = (EagleStudent(count).load(str(exported), target) for count in (2, 1, 4))
+    assert [network.num_layers for network in (own, same, deeper)] == [2, 2, 4]
+    x, features = torch.randn(2, 2, 5, target.embed_weight.shape[1], generator=torch.Generator().manual_seed(0))
+    read = x, features, target.rotation[None, :5], None
+    torch.testing.assert_close(deeper(*read), own(*read))
 
 
 def test_averaged_weights_are_the_ones_that_are_read(target, tmp_path):
@@ -52,19 +65,6 @@ def test_averaged_weights_are_the_ones_that_are_read(target, tmp_path):
     own = load_file(exported / "model.safetensors")["fc.weight"]
     assert torch.equal(load_eagle(checkpoint, target, chain(3), Sampling()).network.fc.weight, own)
     assert not torch.equal(kept["current_model_state"]["network.fc.weight"], own)
-
-
-@pytest.mark.parametrize("num_layers", [1, 2])
-def test_a_parallel_drafter_is_read_as_one(num_layers, target, tmp_path):
-    """Catches a layer that is forgotten, or that nothing has trained."""
-    recipe = shipped("feature_lk", "recipe.depth=3")
-    checkpoint, exported = trained(target, tmp_path, student=ParallelStudent(3, num_layers), recipe=recipe)
-    of_file, of_folder = (load_parallel(place, target, chain(3), Sampling()) for place in (checkpoint, exported))
-    assert all(map(torch.equal, of_file.network.parameters(), of_folder.network.parameters()))
-    assert of_folder.network.num_layers == num_layers
-    assert all(block.attention.wo.weight.any() for block in of_folder.network.deeper)
-    with pytest.raises(CheckpointError, match=r"last\.ckpt is a parallel drafter, .* use drafter=parallel"):
-        load_eagle(checkpoint, target, chain(3), Sampling())
 
 
 def test_a_checkpoint_of_another_task_or_program_is_refused_by_its_name(target, weights, tmp_path):

@@ -1,4 +1,4 @@
-"""What validation predicts of decoding against decoding itself, for each kind of student: a chain's accepted tokens,
+"""What validation predicts of decoding against decoding itself: a chain's accepted tokens,
 round by round under shared noise, and depth by depth within bounds under ratio verification."""
 
 from typing import NamedTuple
@@ -11,11 +11,9 @@ from support.tiny_tasks import MemorySplits, drafter_task, fit
 from torch import Tensor
 
 from lantern.drafters.eagle.eagle import Eagle
-from lantern.drafters.parallel import Parallel
 from lantern.noise import image_seed
 from lantern.sampling import Sampling
 from lantern.training.drafter.drafter_task import DrafterTask
-from lantern.training.drafter.variants import ParallelStudent
 from lantern.trees.static import chain
 from lantern.types import Verification
 from lantern.verification import Ratio, SharedNoise
@@ -32,20 +30,16 @@ class Decoded(NamedTuple):
     rounds: list[tuple[int, int, int]]
 
 
-@pytest.fixture(params=["late_unroll", "eagle3", "parallel", pytest.param("layered", marks=pytest.mark.full)])
+@pytest.fixture(params=["late_unroll", "eagle3", pytest.param("layered", marks=pytest.mark.full)])
 def task(request, target, tmp_path) -> DrafterTask:
     """A drafter that a recipe has trained for some steps."""
-    is_parallel = request.param == "parallel"
-    recipe = shipped("feature_lk", "recipe.depth=3") if is_parallel else shipped(request.param)
-    student = ParallelStudent(levels=DEPTH) if is_parallel else None
-    task = drafter_task(target.configured(2.0), Sampling(), recipe=recipe, student=student)
+    task = drafter_task(target.configured(2.0), Sampling(), recipe=shipped(request.param))
     fit(task, tmp_path, max_steps=12)
     return task
 
 
 def decode(task: DrafterTask, verification: Verification) -> Decoded:
-    kind = Parallel if isinstance(task.student, ParallelStudent) else Eagle
-    drafter = kind(task.network, task.target, chain(DEPTH), task.sampling)
+    drafter = Eagle(task.network, task.target, chain(DEPTH), task.sampling)
     generation = toy.decode(task.target, drafter, task.sampling, IMAGES, verification, None, CAPTIONS, SEEDS)
     roots, rounds = [0] * IMAGES, []
     for done in generation.rounds:

@@ -43,9 +43,9 @@ def test_trainings_of_all_seeds_share_one_validation_set():
 
 
 def test_the_printed_command_evaluates_on_the_target_that_was_trained_on(tmp_path):
-    """Catches a command that evaluates on the embedded target, or loads the wrong kind of drafter."""
+    """Catches a command that evaluates on the embedded target, or repeats what is of the training alone."""
     place = tmp_path / "a folder"
-    given = ["model=anole", f"model.checkpoint={place}", "+model.tokenizer.channels=5", "drafter=parallel"]
+    given = ["model=anole", f"model.checkpoint={place}", "+model.tokenizer.channels=5", "drafter=eagle"]
     given += ["sampling.top_k=[1]", "task.lr=0.1", "drafter/training@distil=eagle", "trainer.max_steps=1"]
     overrides = printed(next_command(tmp_path / "drafter", given, ["--config-dir", "my_conf"]))
     assert overrides[:2] == ["--config-dir", "my_conf"]
@@ -54,7 +54,6 @@ def test_the_printed_command_evaluates_on_the_target_that_was_trained_on(tmp_pat
     cfg = composed("evaluate", *overrides)
     assert cfg.model._target_.endswith("load_anole")
     assert (cfg.model.checkpoint, cfg.model.tokenizer.channels, cfg.sampling.top_k) == (str(place), 5, [1])
-    assert cfg.drafter._target_.endswith("load_parallel")
     assert cfg.drafter.checkpoint == str(tmp_path / "drafter")
 
 

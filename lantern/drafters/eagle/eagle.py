@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter
 from lantern.drafters.eagle.kv_state import FeatureTarget, PairPass
-from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
+from lantern.drafters.eagle.network import EagleNetwork
 from lantern.engine.cache import DRAFTER_PASS, TreeView
 from lantern.engine.graphs import Outputs
 from lantern.sampling import Sampling
@@ -27,10 +27,9 @@ class Eagle(FeatureDrafter):
     def __init__(
         self, network: EagleNetwork, target: FeatureTarget, tree: TreePolicy, sampling: Sampling, weights_hash: str = ""
     ) -> None:  # fmt: skip
-        self._layer = FusedEagle(network, target.embed_weight)
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
         pairs, ahead = tree.depth + 1, tree.num_expanded
-        super().__init__(network, self._layer, target, tree, sampling, weights_hash, pairs, ahead)
+        super().__init__(network, target, tree, sampling, weights_hash, pairs, ahead)
 
     @torch.inference_mode()
     def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:

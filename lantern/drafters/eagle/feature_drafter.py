@@ -1,12 +1,12 @@
-"""The common part of all drafters that read pairs: a target feature and the token behind it."""
+"""The common part of the drafters that run EAGLE's network over pairs: a target feature and the token behind it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from lantern.drafters.eagle.kv_state import FeatureTarget, LayeredTarget, PairPass
-from lantern.drafters.eagle.network import PairNetwork
+from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
 from lantern.drafters.eagle.pairs import Pairs
 from lantern.engine.cache import DRAFTER_PASS, PrefillView, TreeView, additive
 from lantern.engine.graphs import Outputs, Run
@@ -24,17 +24,16 @@ class FeatureDrafter:
     num_nodes: int
 
     def __init__(
-        self, network: PairNetwork, encode_pairs: Callable[..., Tensor], target: FeatureTarget,
-        tree: TreePolicy | TreeLabel, sampling: Sampling, weights_hash: str, max_pairs: int, ahead: int,
+        self, network: EagleNetwork, target: FeatureTarget, tree: TreePolicy | TreeLabel, sampling: Sampling,
+        weights_hash: str, max_pairs: int, ahead: int,
     ) -> None:  # fmt: skip
-        """encode_pairs: called like FusedEagle; max_pairs: most pairs that a round commits; ahead: tokens that a draft
-        runs behind them."""
+        """max_pairs: most pairs that a round commits; ahead: tokens that a draft runs behind them."""
         if not isinstance(target, FeatureTarget):
             kind = type(target).__name__
             raise LanternError(f"{kind} shares no positions with a drafter of EAGLE's kind; use drafter=jacobi or none")
         require_layers(target, network.reads.layers)
         self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
-        self.sampling, self.weights_hash, self._encode_pairs = sampling, weights_hash, encode_pairs
+        self.sampling, self.weights_hash, self._layer = sampling, weights_hash, FusedEagle(network, target.embed_weight)
         self.forwards, self.forward_s = 0, 0.0
         self._max_pairs, self._ahead = max_pairs, ahead
         self._trees = [tree] if isinstance(tree, StatefulTreePolicy) else []
@@ -62,7 +61,7 @@ class FeatureDrafter:
             text = self.target.empty_tokens(len(rows), prefix)  # text rows carry code 0
             causal = torch.ones(1, prefix, prefix, dtype=torch.bool, device=rows.device).tril()
             mask = additive(causal, self.cache.store.dtype).expand(len(rows) * self.target.guidance, -1, -1, -1)
-            self._encode_pairs(text, features[:, :, :-1], self.target.rotary[None, 1 : prefix + 1], mask, view)
+            self._layer(text, features[:, :, :-1], self.target.rotary[None, 1 : prefix + 1], mask, view)
         self.pairs.start(rows, features[:, :, -1])
         for tree in self._trees:
             tree.begin(rows)

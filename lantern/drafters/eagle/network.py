@@ -67,60 +67,7 @@ class AddedLayers(FusedLayers):
         return features[..., : self.dim] + super().forward(features)
 
 
-Reads = LastFeatures | FusedLayers
-
-
-def made_reads(dim: int, layers: Sequence[int], adds_layers: bool) -> Reads:
-    """layers: target layers whose inputs a drafter reads in place of features (EAGLE-3) or, with adds_layers, added to
-    them."""
-    fusion = AddedLayers if adds_layers else FusedLayers
-    return fusion(dim, layers) if layers else LastFeatures()
-
-
-class PairNetwork(nn.Module):
-    """What all drafters of pairs, a feature and the token behind it, have."""
-
-    reads: Reads
-    fc: nn.Linear
-    attention_norm: nn.RMSNorm | None
-    attention: Attention
-    ffn_norm: nn.RMSNorm
-    feed_forward: FeedForward
-    deeper: nn.ModuleList  # LlamaGen's layers, behind the first
-
-    @property
-    def layers(self) -> list["PairNetwork | Block"]:
-        return [self, *self.deeper]
-
-    @property
-    def num_layers(self) -> int:
-        """Each has keys and values of its own."""
-        return len(self.layers)
-
-    def append_layer(self) -> Block:
-        """A layer behind the last, on the first one's device."""
-        sizes = self.fc.out_features, self.attention.num_heads, self.feed_forward.w1.out_features
-        self.deeper.append(layer := Block(*sizes, self.ffn_norm.eps or 1e-5).to(self.fc.weight))
-        return layer
-
-    def through_layers(self, x: Tensor, rotation: Tensor, mask: Tensor | None, caches: Caches) -> Tensor:
-        """x [B, T, D], rotation [B or 1, T, 2, Dh] -> [B, T, D]. mask None: plain causal."""
-        for layer, cache in zip(self.layers, caches or [None] * self.num_layers, strict=True):
-            x = x + layer.attention(layer.attention_norm(x) if layer.attention_norm else x, rotation, mask, cache)
-            x = x + layer.feed_forward(layer.ffn_norm(x))
-        return x
-
-    @property
-    def entrances(self) -> list[nn.Linear]:
-        """The linear maps of [embedding; feature], level 0's first."""
-        return [self.fc]
-
-    def correct(self, embeddings: Tensor, before: Tensor, predicted: Tensor) -> Tensor:  # [..., D] each
-        """`predicted`, if each pass has read the token before it; see ParallelNetwork."""
-        return predicted
-
-
-class EagleNetwork(PairNetwork):
+class EagleNetwork(nn.Module):
     """Row i pairs feature i with token i + 1 and stands at that token's position; its output predicts feature i + 1.
 
     As in the released drafters, fc reads [embedding; feature], and there is no norm at the end. Only Anole's has a
@@ -131,11 +78,13 @@ class EagleNetwork(PairNetwork):
         self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None,
         layers: Sequence[int] = (), adds_layers: bool = False, normed: bool = False, num_layers: int = 1,
     ) -> None:  # fmt: skip
-        """embedding_rows: rows of its own frozen embedding, as in released drafters; None: uses the target's. layers,
-        adds_layers: see made_reads. normed: adds a norm before attention and norms of its heads, as in LANTERN's
-        drafter for Anole. num_layers: of the drafter."""
+        """embedding_rows: rows of its own frozen embedding, as in released drafters; None: uses the target's. layers:
+        of the target, whose inputs are read in place of features (EAGLE-3) or, with adds_layers, added to them.
+        normed: adds a norm before attention and norms of its heads, as in LANTERN's drafter for Anole. num_layers: of
+        the drafter; each has keys and values of its own."""
         super().__init__()
-        self.reads = made_reads(dim, layers, adds_layers)
+        fusion = AddedLayers if adds_layers else FusedLayers
+        self.reads: LastFeatures | FusedLayers = fusion(dim, layers) if layers else LastFeatures()
         self.embed_weight: Tensor | None
         self.register_buffer("embed_weight", torch.zeros(embedding_rows, dim) if embedding_rows else None)
         self.fc = nn.Linear(2 * dim, dim)
@@ -145,6 +94,20 @@ class EagleNetwork(PairNetwork):
         self.feed_forward = FeedForward(dim, hidden_dim)
         self.deeper = nn.ModuleList(Block(dim, num_heads, hidden_dim, eps) for _ in range(num_layers - 1))
 
+    @property
+    def layers(self) -> list["EagleNetwork | Block"]:
+        return [self, *self.deeper]
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    def append_layer(self) -> Block:
+        """A layer behind the last, on the first one's device."""
+        sizes = self.fc.out_features, self.attention.num_heads, self.feed_forward.w1.out_features
+        self.deeper.append(layer := Block(*sizes, self.ffn_norm.eps or 1e-5).to(self.fc.weight))
+        return layer
+
     def embedding(self, target_weight: Tensor) -> Tensor:  # [V, D] -> [V, D]
         """What codes are embedded with: the drafter's own weights, or else the target's."""
         return target_weight if self.embed_weight is None else self.embed_weight.to(target_weight)
@@ -153,8 +116,12 @@ class EagleNetwork(PairNetwork):
         self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None, caches: Caches = None
     ) -> Tensor:
         """embeddings, features [B, T, D] from `reads` or of this network's own outputs, rotation [B or 1, T, 2, Dh]
-        -> [B, T, D]; see through_layers for the others."""
-        return self.through_layers(self.fc(torch.cat([embeddings, features], dim=-1)), rotation, mask, caches)
+        -> [B, T, D]. mask None: plain causal."""
+        x = self.fc(torch.cat([embeddings, features], dim=-1))
+        for layer, cache in zip(self.layers, caches or [None] * self.num_layers, strict=True):
+            x = x + layer.attention(layer.attention_norm(x) if layer.attention_norm else x, rotation, mask, cache)
+            x = x + layer.feed_forward(layer.ffn_norm(x))
+        return x
 
 
 class FusedEagle:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter
 from lantern.drafters.eagle.kv_state import FeatureTarget, PairPass
-from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
+from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.branches import Branches
 from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.jacobi.window import KIND, PickingProposals, require_picks, stale_nodes
@@ -43,11 +43,11 @@ class RefinedJacobi(FeatureDrafter):
         check_least("drafter", 0, 1, share=share)
         check_nodes(length, f"drafter.length={length}")
         check_nodes(passes, f"drafter.passes={passes}")
-        self._layer, self.passes, self.share = FusedEagle(network, target.embed_weight), passes, share
+        self.passes, self.share = passes, share
         self._branches = Branches(length, branches, target.vocab_size, target.codebook.device)
         self.num_nodes, self.depth = length + 1 + branches, length
         tree = TreeLabel(f"refined_{length}+{branches}" if branches else f"refined_{length}", KIND)
-        super().__init__(network, self._layer, target, tree, sampling, weights_hash, length + 1, ahead=length)
+        super().__init__(network, target, tree, sampling, weights_hash, length + 1, ahead=length)
 
     def allocate(self, batch_size: int) -> None:
         length, like = self.depth, self.network.fc.weight

@@ -11,11 +11,11 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import default_collate
 
 from lantern.drafters.eagle.feature_drafter import layered, require_layers
-from lantern.drafters.eagle.network import AddedLayers
+from lantern.drafters.eagle.network import AddedLayers, EagleNetwork
 from lantern.drafters.loading import DESCRIPTION
 from lantern.errors import LanternError, check_least
 from lantern.models.checkpoints import save_weights
@@ -25,8 +25,8 @@ from lantern.training.data_module import TrainingData, batch_uniform
 from lantern.training.drafter.losses import chained_length, overlap
 from lantern.training.drafter.recipe import Recipe
 from lantern.training.drafter.teacher_forcing import GuidedLaws, head_backward, site_losses, target_features
-from lantern.training.drafter.unroll import Unroll, all_roots
-from lantern.training.drafter.variants import EagleStudent, Student, describe, start_linear
+from lantern.training.drafter.unroll import Unroll, all_roots, unroll
+from lantern.training.drafter.variants import EagleStudent, describe, start_linear
 from lantern.training.optimizers import matrices, muon_with_adamw
 from lantern.training.run.budget import progress_of
 from lantern.types import Target
@@ -53,9 +53,9 @@ class DrafterTask(pl.LightningModule):
 
     def __init__(
         self, target: Target, sampling: Sampling, recipe: Recipe, lr: float, muon_lr: float, weight_decay: float,
-        validation_depth: int, seed: int, student: Student | None = None, start_from: str | None = None,
+        validation_depth: int, seed: int, student: EagleStudent | None = None, start_from: str | None = None,
     ) -> None:  # fmt: skip
-        """student: the kind of drafter, EAGLE by default; start_from: a drafter checkpoint to train further."""
+        """student: of one layer by default; start_from: a drafter checkpoint to train further."""
         super().__init__()
         if has_latents(target):
             raise LanternError("drafters are trained for codes, not for latents; drafter=latent_jacobi is untrained")
@@ -64,12 +64,6 @@ class DrafterTask(pl.LightningModule):
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
         self.validation_depth, self.seed = validation_depth, seed
         self.student, self.start_from = student or EagleStudent(), start_from
-        self._training_passes = self.student.training_passes(recipe)
-        if self.student.levels is not None and validation_depth > self.student.levels:
-            raise LanternError(
-                f"distil.validation_depth={validation_depth}: drafter=parallel has {self.student.levels} levels; give "
-                f"that many at most, or distil.student.levels={validation_depth}"
-            )
         layers = recipe.layers(layered(target).num_layers) if recipe.layers else ()
         reads = layers, recipe.adds_layers
         self.network = self._load(start_from, *reads) if start_from else self.student.build(target, *reads)
@@ -79,7 +73,7 @@ class DrafterTask(pl.LightningModule):
         """Built at first use, because callbacks may move the target in their setup."""
         return head_backward(self.target)
 
-    def _load(self, start_from: str, layers: Sequence[int], adds_layers: bool) -> nn.Module:
+    def _load(self, start_from: str, layers: Sequence[int], adds_layers: bool) -> EagleNetwork:
         network = self.student.load(start_from, self.target)
         if adds_layers and not network.reads.layers:  # the added layers' map starts at zero
             require_layers(self.target, layers)
@@ -93,11 +87,11 @@ class DrafterTask(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         """Adds the drafter's config, so that lantern.drafters.loading can load the drafter from this file alone."""
-        checkpoint[DESCRIPTION] = describe(self.network, self.student, self.target)
+        checkpoint[DESCRIPTION] = describe(self.network, self.target)
 
     def export(self, folder: Path) -> None:
         """Writes the drafter in the format of lantern.drafters.loading."""
-        save_weights(folder, self.network.state_dict(), describe(self.network, self.student, self.target))
+        save_weights(folder, self.network.state_dict(), describe(self.network, self.target))
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         recipe, pairs = self.recipe, self._pairs(batch)
@@ -120,12 +114,8 @@ class DrafterTask(pl.LightningModule):
         positions, of later ones at chain sites."""
         depth, first = self._depth(), self.target.prefix_len - 1
         at = first + torch.arange(laws.features.shape[1] - depth + 1)  # the chains' roots
-        passes = list(self._run(self._training_passes, pairs, [at] * (depth - 1)))
-        drafted: list[Tensor] = []
-        for d, outputs in enumerate([passes[0][:, at], *passes[1:]]):
-            rows = self._guide(outputs)
-            tokens = pairs.embeddings[:: self.target.guidance, at + d]
-            drafted.append(self.network.correct(tokens, drafted[-1], rows) if d else rows)
+        passes = list(self._run(self.recipe.unroll or unroll, pairs, [at] * (depth - 1)))
+        drafted = [self._guide(outputs) for outputs in (passes[0][:, at], *passes[1:])]
         losses, alphas = site_losses(torch.stack(drafted), laws, self.recipe.loss)
         self.log("train/overlap", alphas.mean())
         later = [(outputs, pairs.features[:, at + d]) for d, outputs in enumerate(passes[1:], start=1)]
@@ -151,8 +141,7 @@ class DrafterTask(pl.LightningModule):
         if reads.layers and not reads.adds:  # predict the head's input from layers at the same position
             start_linear(self, reads.fc, reads.normed(pairs.previous)[:, first:], pairs.previous[:, first:, :dim])
         inputs = torch.cat([pairs.embeddings, reads(pairs.previous)], dim=-1)
-        for ahead, fc in enumerate(self.network.entrances):  # predicts `ahead` positions further on
-            start_linear(self, fc, inputs[:, first : inputs.shape[1] - ahead], pairs.features[:, first + ahead :])
+        start_linear(self, self.network.fc, inputs[:, first:], pairs.features[:, first:])
 
     def validation_step(self, batch: dict, batch_idx: int) -> None:
         size = len(batch["tokens"])
@@ -165,13 +154,7 @@ class DrafterTask(pl.LightningModule):
         """-> largest p per site [B, L - 1]; overlap, and agreement under noise of `seeds`, each [depth, B, L - 1]."""
         pairs = self._pairs(batch)
         laws = self._laws(pairs)
-        drafted: list[Tensor] = []
-        tokens = pairs.embeddings[:: self.target.guidance, self.target.prefix_len - 1 :]
-        for outputs in self._passes(pairs, self.validation_depth):
-            rows = self._guide_image(outputs)
-            if drafted:
-                rows = self.network.correct(tokens, F.pad(drafted[-1][:, :-1], (0, 0, 1, 0)), rows)
-            drafted.append(rows)
+        drafted = [self._guide_image(outputs) for outputs in self._passes(pairs, self.validation_depth)]
         images = [slice(i, i + 1) for i in range(len(seeds))]  # all laws at once are large
         by_image = [laws.compare(drafted, image, seeds) for image in images]
         certainty, alphas, agreements = (torch.cat(parts, dim=-2) for parts in zip(*by_image, strict=True))
@@ -219,7 +202,7 @@ class DrafterTask(pl.LightningModule):
     def _passes(self, pairs: DrafterPairs, depth: int) -> Iterator[Tensor]:
         """Outputs [B R, T, D] of each pass, run as in decoding, for all chains in the image; zeros elsewhere."""
         first, length = self.target.prefix_len - 1, pairs.previous.shape[1]
-        for d, outputs in enumerate(self._run(self.student.passes, pairs, all_roots(first, length, depth))):
+        for d, outputs in enumerate(self._run(unroll, pairs, all_roots(first, length, depth))):
             yield F.pad(outputs, (0, 0, length - outputs.shape[1], 0)) if d else outputs
 
     def _run(self, unroll: Unroll, pairs: DrafterPairs, roots: Sequence[Tensor]) -> Iterator[Tensor]:

@@ -30,7 +30,7 @@ class Recipe:
     feature_weight: float  # of SmoothL1 between the drafter's features and the target's
     feature_noise: float  # half-width of the uniform noise on the target's features that the drafter reads
     unroll_from: float = 0.0  # share of the training up to which only one pass is made
-    unroll: Unroll | None = None  # None: the default of the drafter's kind
+    unroll: Unroll | None = None  # None: unroll
     layers: Layers | None = None  # target layers whose inputs the drafter reads; None: it reads features
     adds_layers: bool = False  # true: layers are added to the target's features; false: they replace them
 

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from lantern.drafters.eagle.network import EagleNetwork
-from lantern.drafters.parallel import ParallelNetwork
 
 CHAINS_AT_ONCE = {"cpu": 128}  # chains whose scores exist at once; scores are recomputed for the gradient
 MANY_CHAINS = 1024  # at once on other devices, where a block is a dozen launches
@@ -43,24 +42,6 @@ def detached_unroll(
 ) -> Iterator[Tensor]:
     """As unroll, without gradient through the features that a pass reads (HASS)."""
     return unroll(network, embeddings, features, rotation, roots, Tensor.detach)
-
-
-def parallel_passes(
-    network: ParallelNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
-) -> Iterator[Tensor]:
-    """As unroll, for a network whose levels all read the pair at the root and the pairs above their own place. All
-    pairs hold target features only."""
-    attentions = [ChainAttention() for _ in range(network.num_layers)]
-    former = torch.arange(embeddings.shape[1])
-    yield network(embeddings, features, rotation, None, attentions)
-    for level, chains in enumerate(roots, start=1):
-        for attention in attentions:
-            placed, _ = attention.start_pass(chains, former)
-        pairs = embeddings[:, placed], features[:, placed]
-        places, found = (part[:, 0] for part in network.places_above(placed, placed.new_tensor([level])))  # [S, 2]
-        above = torch.cat([embeddings[:, places], features[:, places]], -1) * found[..., None]
-        yield network(*pairs, rotation[:, placed + level], None, attentions, level=level, above=above.flatten(2))
-        former = chains
 
 
 def all_roots(first: int, length: int, depth: int) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""The drafters that DrafterTask can distil: for each its network, its start and its teacher-forced passes."""
+"""The drafter that DrafterTask distils: its network, how that starts, and its config."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from lantern.drafters.eagle.feature_drafter import require_layers
-from lantern.drafters.eagle.network import EagleNetwork, PairNetwork
-from lantern.drafters.loading import PARALLEL, Network, drafter_folder, load_network, read_drafter
-from lantern.drafters.parallel import ParallelNetwork
-from lantern.errors import LanternError, check_whole
+from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.loading import drafter_folder, load_network
+from lantern.errors import check_whole
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import feed_forward_dim
-from lantern.training.drafter.recipe import Recipe
-from lantern.training.drafter.unroll import Unroll, parallel_passes, unroll
 from lantern.types import Target
 
 START = "task.start_from"  # the config key of a drafter to train further
@@ -23,10 +20,7 @@ RIDGE = 0.01  # regularisation of least squares, relative to the inputs' varianc
 
 
 class EagleStudent:
-    """EAGLE, unrolled on its own features: pass d reads the outputs of pass d - 1."""
-
-    levels: int | None = None  # passes that the network has weights for; None: any number
-    passes = staticmethod(unroll)
+    """EAGLE, of num_layers at least."""
 
     def __init__(self, num_layers: int = 1) -> None:
         check_whole("distil.student", 1, num_layers=num_layers)
@@ -40,67 +34,8 @@ class EagleStudent:
     def load(self, checkpoint: str, target: Target) -> EagleNetwork:
         return deepened(target, load_network(drafter_folder(checkpoint, setting=START), target, START), self.num_layers)
 
-    def training_passes(self, recipe: Recipe) -> Unroll:
-        return recipe.unroll or self.passes
 
-    def config(self, network: EagleNetwork) -> dict:
-        own = {} if network.embed_weight is None else {"embedding_rows": len(network.embed_weight)}
-        normed = {"normed": True} if network.attention_norm else {}
-        return {"eps": network.ffn_norm.eps, **own, **normed}
-
-
-class ParallelStudent:
-    """The parallel drafter, all levels from the root's pair."""
-
-    passes = staticmethod(parallel_passes)
-
-    def __init__(self, levels: int, num_layers: int = 1) -> None:
-        check_whole("distil.student", 1, num_layers=num_layers)
-        self.levels, self.num_layers = levels, num_layers
-
-    def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> ParallelNetwork:
-        return deepened(target, initialised(target, self._network(target, layers, adds_layers)), self.num_layers)
-
-    def load(self, checkpoint: str, target: Target) -> ParallelNetwork:
-        """A parallel drafter, or an EAGLE drafter, whose layers and input layer then initialise all levels."""
-        folder = drafter_folder(checkpoint, PARALLEL, START)
-        if "levels" in read_drafter(folder)[1]:
-            network = load_network(folder, target, START, ParallelNetwork)
-            if (found := len(network.entrances)) != self.levels:
-                raise LanternError(f"{START}={checkpoint} has {found} levels; give distil.student.levels={found}")
-            return deepened(target, network, self.num_layers)
-        eagle = load_network(folder, target, START)
-        network = deepened(target, self._network(target, eagle.reads.layers, eagle.reads.adds), eagle.num_layers)
-        width, wanted = (part.feed_forward.w1.out_features for part in (eagle, network))
-        if eagle.embed_weight is not None or eagle.attention_norm or width != wanted:
-            raise LanternError(f"{START}={checkpoint} fits no drafter=parallel; give a drafter of recipe=feature_lk")
-        for part in ("reads", "fc", "attention", "ffn_norm", "feed_forward", "deeper"):
-            getattr(network, part).load_state_dict(getattr(eagle, part).state_dict())
-        for layer in network.ahead:
-            layer.load_state_dict(network.fc.state_dict())
-        return deepened(target, network, self.num_layers)
-
-    def training_passes(self, recipe: Recipe) -> Unroll:
-        if recipe.unroll or recipe.depth != self.levels:
-            raise LanternError(
-                f"this recipe has {recipe.depth} passes, of EAGLE or of other depths than the {self.levels} levels of "
-                f"drafter=parallel; give recipe=feature_lk or recipe.depth={self.levels}"
-            )
-        return self.passes
-
-    def config(self, network: ParallelNetwork) -> dict:
-        return {"levels": len(network.entrances), "row": network.row, "first": network.first}
-
-    def _network(self, target: Target, layers: Sequence[int], adds_layers: bool) -> ParallelNetwork:
-        require_layers(target, layers)
-        places = self.levels, target.grid[1], target.prefix_len - 1
-        return ParallelNetwork(*layer_sizes(target), *places, layers=layers, adds_layers=adds_layers)
-
-
-Student = EagleStudent | ParallelStudent
-
-
-def describe(network: PairNetwork, student: Student, target: Target) -> dict:
+def describe(network: EagleNetwork, target: Target) -> dict:
     """The config of a drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""
     reads = network.reads
     return {
@@ -110,7 +45,9 @@ def describe(network: PairNetwork, student: Student, target: Target) -> dict:
         "vocab_size": target.vocab_size,
         "target_hash": target.weights_hash,
         **({"layers": list(reads.layers), "adds_layers": reads.adds} if reads.layers else {}),
-        **student.config(network),
+        "eps": network.ffn_norm.eps,
+        **({} if network.embed_weight is None else {"embedding_rows": len(network.embed_weight)}),
+        **({"normed": True} if network.attention_norm else {}),
         **({"num_layers": network.num_layers} if network.deeper else {}),
     }
 
@@ -126,7 +63,7 @@ def layer_sizes(target: Target) -> tuple[int, int, int]:
 
 
 @torch.no_grad()
-def initialised(target: Target, network: Network) -> Network:
+def initialised(target: Target, network: EagleNetwork) -> EagleNetwork:
     """With a copy of LlamaGen's last layer, and zeros for output projections: it starts as a linear drafter."""
     if isinstance(target, LlamaGenTarget):
         layer = target.transformer.layers[-1]
@@ -139,7 +76,7 @@ def initialised(target: Target, network: Network) -> Network:
 
 
 @torch.no_grad()
-def deepened(target: Target, network: Network, num_layers: int) -> Network:
+def deepened(target: Target, network: EagleNetwork, num_layers: int) -> EagleNetwork:
     """With num_layers at least. Each further one starts as the identity: LlamaGen's last with its output projections at
     zero."""
     while network.num_layers < num_layers:

@@ -19,7 +19,7 @@ from torch.nn.functional import embedding
 
 from lantern.drafters.eagle.network import FusedEagle
 from lantern.drafters.export import write_drafter
-from lantern.drafters.loading import load_eagle, load_network, load_parallel, read_drafter
+from lantern.drafters.loading import load_eagle, load_network, read_drafter
 from lantern.drafters.none import NoDrafter
 from lantern.engine.cache import additive
 from lantern.errors import CheckpointError, LanternError
@@ -200,7 +200,7 @@ def test_a_drafter_that_cannot_be_had_is_one_sentence(monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", reject)
     with pytest.raises(CheckpointError, match=r"is not on .*owner/drafter .*drafter\.checkpoint=<its"):
         load_eagle("owner/drafter", target_of(), chain(2), Sampling())
-    with pytest.raises(CheckpointError, match=r"nothing at drafter\.checkpoint=/no/such; .*train\.py drafter=parallel"):
-        load_parallel("/no/such", target_of(), chain(2), Sampling())
+    with pytest.raises(CheckpointError, match=r"nothing at drafter\.checkpoint=/no/such; .*train\.py"):
+        load_eagle("/no/such", target_of(), chain(2), Sampling())
     with pytest.raises(CheckpointError, match=r"nothing at task\.start_from=/no/such"):
         EagleStudent().load("/no/such", target_of())
