@@ -41,8 +41,7 @@ log = logging.getLogger(__name__)
 
 class WhileItPays:
     """Implements lantern.types.Drafter: a window, as long as it commits more tokens a second than plain decoding. Each
-    call first times rounds without and with one. For verifications that pick by noise, whose tokens are the same
-    either way."""
+    call first times rounds without and with one. Verifications that pick by noise give the same tokens either way."""
 
     def __init__(self, window: Jacobi, num_tokens: int) -> None:
         self._window, self._num_tokens = window, num_tokens  # of an image

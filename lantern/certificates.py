@@ -26,9 +26,8 @@ OF_A_TREE = (
     "name", "kind", "weights_hash", "paths", "total", "depth", "length", "width", "levels", "beam", "num_nodes",
     "num_expanded",
 )  # fmt: skip
-USE_SETTINGS = {  # by role, settings that may differ between a check and its use
-    "tree": OF_A_TREE, "drafter": OF_A_TREE, "target": ("cfg_scale", "guidance", "compiles", "name"),
-}  # fmt: skip
+# by role, settings that may differ between a check and its use
+USE_SETTINGS = {"tree": OF_A_TREE, "drafter": OF_A_TREE, "target": ("cfg_scale", "guidance", "compiles", "name")}
 LIBRARIES = VERSIONED | {"numpy", "lantern", "accelerate"}  # whose hooks move a layer between devices
 PLAIN_VALUES = bool | int | float | complex | str | bytes | Path | slice | range | np.generic | torch.dtype
 Record = dict[str, Any]

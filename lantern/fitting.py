@@ -1,5 +1,4 @@
-"""A drafter for a model that is loaded: trained as by train.py task=drafter_self and measured as by evaluate.py, on the
-weights that are in memory."""
+"""A drafter for a loaded model: trained as by train.py task=drafter_self, measured as by evaluate.py, in its memory."""
 
 from collections.abc import Sequence
 from pathlib import Path

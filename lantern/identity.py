@@ -93,8 +93,7 @@ def _bytes_of(tensor: Tensor) -> Any:
 
 @lru_cache
 def code_hash(package: Path = PACKAGE) -> str:
-    """Of a package's syntax trees, comments and docstrings left out: a changed program reuses no record, a changed
-    comment all of them."""
+    """Of a package's syntax trees without comments and docstrings, so that a change of these reuses all records."""
     named = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in sorted(package.rglob("*.py"))}
     return bytes_hash(f"{name}\n{code_of(source)}\n".encode() for name, source in named.items())
 
@@ -110,8 +109,7 @@ def code_of(source: str) -> str:
 
 def user_code(config: object) -> str | None:
     """The modules outside this package that the `_target_`s of a configuration name, each with a hash of its code and
-    of the user's own modules that it imports; None without any. Of an installed package the named module alone
-    counts."""
+    of the user's modules that it imports, none for an installed package; None without any."""
     files = dict(place for target in set(_targets(config)) for place in _module_of(target))
     return ", ".join(f"{name} {module_hash(name, files[name])}" for name in sorted(files)) or None
 
@@ -205,8 +203,7 @@ def request_hash(config: Mapping[str, object], hashes: Mapping[str, str | None])
 
 
 def choice_key(config: Mapping[str, object], hashes: Mapping[str, str | None], batch_size: int) -> str:
-    """Of what decides the shape that tree=auto finds for so many images at once: neither sizes nor metrics, but the
-    machine that it was timed on."""
+    """Of what decides tree=auto's shape for so many images at once: the machine too, but neither sizes nor metrics."""
     read = {name: value for name, value in hashes.items() if not name.startswith("metrics.")}
     return image_key(config_fingerprint(config), read, batch_size, machine(config))
 

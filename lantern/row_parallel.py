@@ -27,8 +27,7 @@ class AnyOrderTarget(Target, Protocol):
     """A target that reads image tokens outside raster order."""
 
     def read_positions(self, tokens: Tensor, positions: Tensor, mask: Tensor) -> Forward:
-        """tokens [B, M] at image positions [B, M]; mask [B, M, L + 1] of the positions each attends to, beside the
-        prefix. Position L holds padding."""
+        """tokens [B, M] at positions [B, M]; mask [B, M, L + 1] of those attended to beside the prefix. L: padding."""
 
 
 class Read(NamedTuple):
@@ -220,8 +219,7 @@ def _step(
     target: AnyOrderTarget, sampling: Sampling, images: Sequence[Image],
     pick: Callable[[Tensor, Tensor], list[list[int]]],
 ) -> tuple[Tensor, Round]:  # fmt: skip
-    """One pass over the images, which take its picks -> the laws [B, M, V] of what was read, and the record, in which
-    planning is drafting."""
+    """One pass over the images, which take its picks -> the laws [B, M, V] of what was read; planning is its draft."""
     times = [perf_counter()]
     tokens, positions, mask, sources, goals = (part.to(target.codebook.device) for part in next_pass(images))
     times.append(perf_counter())

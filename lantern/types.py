@@ -55,9 +55,8 @@ class Site(NamedTuple):
 
 
 class AcceptanceRule(Protocol):
-    """Judges one proposed token at one site. Ratio works with any rule. Unless the rule is lossless,
-    shared noise needs its `relax` (acceptance/relaxed.py) or `law` (acceptance/committed.py), block and traversal its
-    `law`."""
+    """Judges one proposed token at one site. Ratio works with any rule. Of one that is not lossless shared noise needs
+    `relax` (acceptance/relaxed.py) or `law` (acceptance/committed.py), block and traversal need `law`."""
 
     name: str
     verification: str  # its default, shared_noise or ratio; otherwise the only verification that takes this rule

@@ -18,10 +18,8 @@ class CommittedLaw(AcceptanceRule, Protocol):
     def law(self, p: Tensor, q: Tensor, depth: Tensor) -> Tensor: ...  # [M, V], [M, V], [M] -> r [M, V]
 
 
-def judge_by_own_law(
-    rule: CommittedLaw, p: Tensor, q: Tensor | None, x: Tensor, site: Site
-) -> tuple[Tensor, Tensor]:  # as AcceptanceRule.judge
-    """Judges a node's first child against r and later siblings exactly against the residual of r."""
+def judge_by_own_law(rule: CommittedLaw, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+    """As AcceptanceRule.judge: a node's first child against r, later siblings exactly against the residual of r."""
     draft = point_mass(x, p) if q is None else q
     return relaxed(_law_where(site.rank == 0, rule, p, draft, site.depth), q, x)
 

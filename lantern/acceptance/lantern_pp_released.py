@@ -1,6 +1,5 @@
 """LANTERN++ as released for Lumina-mGPT (code of 2502.06352): the paper's acceptance, but not its residual p~ - q. If x
-absorbed anything, p is set to 0 at its k + 1 nearest codes; then, if children were drawn, q is subtracted, else x is
-removed."""
+absorbed anything, p is 0 at its k + 1 nearest codes; then q is subtracted if children were drawn, else x removed."""
 
 from torch import Tensor
 

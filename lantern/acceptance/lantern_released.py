@@ -12,9 +12,8 @@ from lantern.types import Site
 
 
 class LanternReleased(Lantern):
-    """For comparison with published results. If x absorbed anything, all of B_{k+1}, its k + 1 nearest codes, is
-    dropped, not only what x absorbed; an empty residual becomes uniform. Not reproduced: they find neighbours in the
-    raw codebook, we in the decoder's."""
+    """For comparison with published results. If x absorbed anything, its k + 1 nearest codes B_{k+1} are dropped; an
+    empty residual becomes uniform. Not reproduced: they find neighbours in the raw codebook, we in the decoder's."""
 
     name = "lantern_released"
 

@@ -32,10 +32,8 @@ def relaxed(p_tilde: Tensor, q: Tensor | None, x: Tensor) -> tuple[Tensor, Tenso
     return accept.clamp(max=1), normalise(residual, p_tilde)
 
 
-def judge_by_relaxed_law(
-    rule: Relaxation, p: Tensor, q: Tensor | None, x: Tensor, site: Site
-) -> tuple[Tensor, Tensor]:  # as AcceptanceRule.judge
-    return relaxed(rule.relax(p, x), q, x)
+def judge_by_relaxed_law(rule: Relaxation, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+    return relaxed(rule.relax(p, x), q, x)  # as AcceptanceRule.judge
 
 
 def normalise(masses: Tensor, otherwise: Tensor | float) -> Tensor:

@@ -36,8 +36,7 @@ def run_setting(
     measure: Callable[[Evaluation, Pipeline], list[Measurement]] = lambda one, pipeline: one.run(pipeline),
 ) -> list[Row]:  # fmt: skip
     """Measures one setting and writes its run folder. name: of the model; sweep: the folder of all points; method: the
-    chosen preset; overrides: of the command; measure: where nothing is measured, nothing is written. Returns the rows,
-    none from a shard."""
+    preset; overrides: of the command; measure: if it gives nothing, none is written. Returns rows, none of a shard."""
     config = OmegaConf.to_container(cfg, resolve=True)
     check_numbers(config)
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded

@@ -161,8 +161,7 @@ class Points(Callback):
             self._took.append(self._clock() - self._since)
 
     def of_all(self, title: str, share: float, words: str, left_s: float | None) -> Shown:
-        """What the line of a stage shows -> the same of all. Points not begun take the mean of those that have ended,
-        or what this one takes."""
+        """What the line of a stage shows -> that of all. Points not begun take the mean of those ended, or of this."""
         if not self.ahead and not self._total:
             return title, share, words, left_s, "left"
         name = f"{self._name} {self._number} of {self._total}" if self._total else "training"

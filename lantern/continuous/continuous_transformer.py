@@ -32,8 +32,7 @@ class Standardisation(nn.Module):
         return (latents - self.mean) / self.std
 
     def latents(self, tokens: Tensor) -> Tensor:  # [..., C] -> [..., C]
-        """Unit vectors, because the tokenizer's decoder was trained on nothing else: drawn tokens have noise and are
-        projected back to the sphere."""
+        """Unit vectors, as the tokenizer's decoder was trained on: drawn tokens, which have noise, are projected."""
         return F.normalize(tokens.to(self.mean) * self.std + self.mean, dim=-1)
 
 

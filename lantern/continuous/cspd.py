@@ -5,8 +5,7 @@ drawn from N(mean_p, S_p) until one is kept, with probability max(0, 1 - q / p).
 
 Our head's variances do not depend on the condition. So the product is 1, and the paper's rule is gaussian_ratio's
 except for how it draws the replacement. With learnt variances (MAR's) the product is not 1: it comes from steps that
-are not judged, so the law changes. The released code divides the squared distances in r by a temperature of 42, and so
-accepts nearly all drafts."""
+are not judged, so the law changes. The released code divides r's squared distances by 42: it accepts nearly all."""
 
 from dataclasses import replace
 

@@ -2,8 +2,7 @@
 Unlike MAR's, its last step adds noise, so that given all earlier noises the token is Gaussian.
 
 The cosine schedule is Nichol & Dhariwal's (2102.09672). A noisy token is x_t = sqrt(abar_t) x_0 + sqrt(1 - abar_t) e;
-the network predicts its velocity sqrt(abar_t) e - sqrt(1 - abar_t) x_0 (Salimans & Ho, 2202.00512), of which x_0 and e
-are linear functions."""
+the network predicts its velocity sqrt(abar_t) e - sqrt(1 - abar_t) x_0 (2202.00512), in which x_0 and e are linear."""
 
 from collections.abc import Callable
 from math import pi, sqrt

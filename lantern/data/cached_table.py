@@ -31,8 +31,7 @@ class EnoughError(Exception):
 
 
 class TimeShare:
-    """Keeps a table to a time: no shard is begun that would end behind it, nor any by a later start, whose time is for
-    steps."""
+    """Keeps a table to a time: no shard is begun that would end behind it, nor any by a later start, which trains."""
 
     def __init__(self, limit_s: float, least: int) -> None:
         """limit_s: from the first batch on, inf without a limit; least: rows that are always made."""
@@ -40,8 +39,7 @@ class TimeShare:
         self._began, self._first = -inf, 0  # when, and behind how many rows that were there
 
     def check(self, done: int, shard: int) -> None:
-        """Called before every batch of a shard of so many rows. done: rows before it. Raises EnoughError if another
-        shard would take too long."""
+        """Called before each batch of a shard of so many rows. EnoughError if one behind `done` rows would end late."""
         is_first, now = self._began < 0, monotonic()
         if is_first:
             self._began, self._first = now, done

@@ -28,8 +28,7 @@ class Stream:
         self, name: str, split: str, image_column: str | None = None, columns: list[str] | None = None,
         config: str | None = None, **options: Any,
     ) -> None:  # fmt: skip
-        """config, options: of `datasets.load_dataset`; columns: the only ones to read, where the files' form allows
-        it."""
+        """config, options: of `datasets.load_dataset`; columns: the only ones to read, where the files allow it."""
         from datasets import Image, load_dataset_builder  # takes seconds to import
 
         self.name, place = name, f"{name}:{split}"
@@ -148,8 +147,7 @@ def hub_images(
 
 
 def find_samples(stream: Stream, column: str, numbers: Mapping[str, str], item: tuple) -> Iterator[Sample]:
-    """Of a part, whose images are decoded only when they are used. numbers: of classes, by the labels of folders that
-    are a part of ImageNet's."""
+    """Of a part; its images are decoded when used. numbers: of classes, by labels of folders that are ImageNet's."""
     name, part, *_ = item
     with explaining(f"{name} cannot be read", "start again, it goes on", LanternError):
         try:

@@ -124,8 +124,7 @@ def read_bytes(file: str, start: int, size: int) -> bytes:
 
 
 def try_caption(read: Callable[[], object]) -> tuple[str, str]:
-    """The caption that `read` returns, and the reason why it cannot be used: one that cannot be read stops no data
-    set."""
+    """The caption that `read` returns, and the reason why it cannot be used: an unreadable one stops no data set."""
     try:
         return caption_of(read()), ""
     except Exception as error:  # json.loads raises RecursionError and others, pyarrow UnicodeDecodeError

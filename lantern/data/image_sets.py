@@ -83,8 +83,7 @@ class ArrayImages:
 
 
 class HubImages:
-    """A split of a data set that `datasets` streams, local or from the Hub; read in order; a slice before the last
-    one restarts the stream."""
+    """A split of a data set that `datasets` streams, in order: a slice before the last one restarts the stream."""
 
     def __init__(self, name: str, split: str, count: int | None = None, size: int | None = None) -> None:
         from lantern.data.dataset_stream import HubReader, Stream  # imports `datasets`, which takes seconds
@@ -162,8 +161,7 @@ def _pixels(read: Callable[[], bytes], size: int | None, name: str) -> np.ndarra
 
 
 def _as_tensor(images: Iterable[np.ndarray], shapes: set[tuple[int, ...]]) -> Tensor:
-    """uint8 [H, W, 3] each -> [N, 3, H, W] in [0, 1]. shapes: of those that were read before, to which these are
-    added."""
+    """uint8 [H, W, 3] each -> [N, 3, H, W] in [0, 1]. shapes: of those read before, to which these are added."""
     listed = list(images)
     shapes |= {image.shape for image in listed}
     if len(shapes) > 1:

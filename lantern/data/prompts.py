@@ -1,5 +1,4 @@
-"""Prompts from a named list, a literal one, a file, a table or a data set of the Hub; and each image's copy number and
-noise seed."""
+"""Prompts from a named or literal list, a file, a table or a data set of the Hub; each image's copy number and seed."""
 
 import logging
 import os
@@ -45,8 +44,7 @@ class Captions(NamedTuple):
 
 
 class PromptSplits:
-    """Prompts as a data set without images, for a target that draws its own. Each tenth is for validation; of fewer
-    than ten all are in both splits."""
+    """Prompts as a data set whose images the target draws. Each tenth is for validation; of fewer all are in both."""
 
     def __init__(self, prompts: str | Sequence[str], folder: str) -> None:
         """As load_prompts."""
@@ -85,8 +83,7 @@ def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict
 
 
 def _of_table(place: str, column: str | None) -> list[dict]:
-    """The rows of a table with a prompt each; of several with one item_id, as DPG-bench's has, the first. A blank one
-    is none."""
+    """The rows of a table with a prompt that is not blank; of several with one item_id, as in DPG-bench, the first."""
     if "://" not in place and not is_file(Path(place)):
         _read(Path(place), Path(place).parent)  # raises
     records: dict[str, dict] = {}

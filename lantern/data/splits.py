@@ -111,9 +111,8 @@ class IndexedSplit(Sequence):
 
 class IndexedImages:
     """Splits by name where every image lies in a folder or shard of a split's name (train/, val2017/, test-0001.tar)
-    and some in train; test images are left out. Else, and for validation where no name says so, by a hash of each
-    image's path below the source, so that adding images moves none to another split. `skipped` maps names of unusable
-    images to their problems."""
+    and some in train; test images are left out. Else, and for validation where no name says so, by a hash of each path
+    below the source, so that added images move none to another split. `skipped`: problems of unusable ones by name."""
 
     def __init__(
         self, source: str, items: list, find: Callable[[Any], Iterable[Sample]], read: Read, size: int, cache_dir: str,
@@ -200,8 +199,7 @@ def is_readable(file: str) -> bool:
 
 
 def _file_stats(items: list) -> list[tuple[int, int] | None]:
-    """Size and modification time of each item's file, so that changed files are indexed again; None of one that is
-    missing or may not be read."""
+    """Size and time of each item's file, so that changed files are indexed again; None where it cannot be read."""
     stats = [os.stat(item[0]) if is_readable(item[0]) else None for item in items]
     return [stat and (stat.st_size, stat.st_mtime_ns) for stat in stats]
 

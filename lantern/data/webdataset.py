@@ -57,8 +57,7 @@ def _files(source: str) -> list[str]:
 
 
 def find_samples(item: tuple[str, Sequence[str], bool]) -> Iterator[Sample]:
-    """Of a shard, with the keys of captions and whether a .cls is one. A truncated shard gives its complete samples,
-    and one with the problem."""
+    """Of a shard, with the keys of captions and whether a .cls is one. A truncated shard's last one is the problem."""
     file, keys, has_classes = item
     images: dict[str, tuple[str, Span]] = {}
     texts: dict[str, list[tuple[str, Span]]] = {}
@@ -101,8 +100,7 @@ def _contents(file: str) -> tuple[list[tuple[str, Span]], list[tuple[str, str]]]
 
 
 def _caption(file: str, texts: list[tuple[str, Span]], keys: Sequence[str]) -> tuple[str, str]:
-    """The first caption among a sample's texts and records, its class before others; without one, the first reason
-    why."""
+    """The first caption among a sample's texts and records, its class before others; else the first reason why."""
     texts = sorted(texts, key=lambda text: text[0] != ".cls")
     found = [try_caption(partial(_read_caption, file, keys, *text)) for text in texts]
     return max(found, key=lambda pair: (pair[0] != "", pair[1] != ""), default=("", ""))

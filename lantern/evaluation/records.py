@@ -1,6 +1,5 @@
 """prompts.jsonl, an append-only log of finished images: one JSON line per image, with its tokens, flushed before the
-next image starts, so that a killed run goes on where it stopped. Lines are found by a hash of all that determines the
-image, in any of the files."""
+next image starts, so that a killed run goes on. Lines are found in any file by a hash of all that makes the image."""
 
 import base64
 import os
@@ -74,8 +73,7 @@ def lines_of(
 
 
 def image_costs(generation: Generation) -> list[Row]:
-    """The cost of each image: its steps, drafter forwards in proportion to its steps, and an equal share of the
-    batch's times and nodes."""
+    """Of each image its steps, drafter forwards in proportion to them, an equal share of a batch's times and nodes."""
     count, rounds = len(generation.tokens), generation.rounds
     forwards = generation.drafter_forwards / max(1, len(rounds))
     shared = {key: sum(getattr(r, part) for r in rounds for part in parts) / count for key, parts in PER_IMAGE.items()}

@@ -43,16 +43,14 @@ def tokens_per_step(lines: Sequence[Row], num_tokens: int) -> float | None:
 
 
 def speed(timed: Sequence[Row], ar: Sequence[Row]) -> Row:
-    """Latencies from prompt to tokens and end to end (with image decoder), and speed-ups over AR on the same prompts,
-    with bounds."""
+    """Latencies to tokens and, with image decoder, end to end; speed-ups over AR on the same prompts, with bounds."""
     values: Row = {}
     for seconds, name in RATIOS.items():
         own, plain = ([line[seconds] for line in lines] for lines in (timed, ar))
         values |= {seconds: sum(own) / len(own), **total_ratio(plain, own).keys(name)}
     values["baseline_latency_s"] = sum(line["latency_s"] for line in ar) / len(ar)
-    others, sharers = (
-        [line[key] for line in (*timed, *ar) if line.get(key) is not None] for key in ("other_cores", "gpu_sharers")
-    )
+    keys, lines = ("other_cores", "gpu_sharers"), (*timed, *ar)
+    others, sharers = ([line[key] for line in lines if line.get(key) is not None] for key in keys)
     return values | {
         "num_timed": len(timed), "retimed": sum(timings_before(line) > 0 for line in timed),
         "other_cores": sum(others) / len(others) if others else None, "gpu_sharers": max(sharers, default=None),

@@ -92,8 +92,7 @@ def check_law(
     lacks. The tables have 3 and 4 codes: a tree may have at most 3 children per node, and a rule that reads the
     codebook is given as a partial. For roles left out, Lantern's own parts are used: the exact rule, each verification,
     each kind of tree. A verification is enumerated if its only noise is noise.accepts, once a node, and noise.draw.
-    start, redraw: of a Jacobi window. A target is checked by itself: its passes over trees behind a prompt must be
-    those over single tokens."""
+    start, redraw: of a Jacobi window. A target is checked by itself: passes over trees must be those over tokens."""
     given = {"rule": rule, "verification": verification, "tree": tree, "drafter": drafter}
     given |= {"start": start, "redraw": redraw, "target": target}
     given = {role: part for role, part in given.items() if part is not None}

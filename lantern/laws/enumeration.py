@@ -1,6 +1,5 @@
 """Enumeration of randomness by replay. Every draw is a branch. A run replays the branches it is given and takes the
-first possible one at every other draw; each alternative that it meets there starts another run. Runs go side by side,
-one per row of the batch."""
+first possible one at other draws; each alternative there starts another run. Runs go side by side, one a batch row."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields

@@ -88,9 +88,7 @@ class TableTarget:
 class LongTarget(TableTarget):
     """Laws depend on the token before alone: images may be long, codes many. Every code has a near one."""
 
-    def __init__(
-        self, vocab_size: int, num_tokens: int, cfg_scale: float, seed: int = 0, apart: float = 0.3
-    ) -> None:  # fmt: skip
+    def __init__(self, vocab_size: int, num_tokens: int, cfg_scale: float, seed: int = 0, apart: float = 0.3) -> None:
         """apart: of the drafts' laws. Small, long drafts are accepted; at 1, late siblings are judged."""
         super().__init__(vocab_size, 2, cfg_scale, seed)  # a row for each token before
         self.apart = apart

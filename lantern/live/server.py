@@ -137,8 +137,7 @@ class Handler(BaseHTTPRequestHandler):
             self._write({"event": "error", "message": message})
 
     def _is_foreign(self) -> bool:
-        """Answers requests that another site's page could have sent: a Host that is not local (DNS rebinding), or an
-        Origin that is not this page's."""
+        """Answers what another site's page may send: its Host is not local (DNS rebinding), or Origin not this page."""
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if name.lower() in LOCAL_NAMES and origin in (None, f"http://{host}"):

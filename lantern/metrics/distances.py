@@ -19,8 +19,7 @@ class Gaussian(NamedTuple):
 
 class FrechetTo:
     """Fréchet distance between the Gaussian fitted to features [N, F] and the real one, fitted to real features [M, F]
-    or given. It is biased upwards by about 1/N, so compare at equal N. With fewer points than features no covariance
-    matrix is formed."""
+    or given. Biased upwards by about 1/N, so compare at equal N. Of fewer points than features no matrix is formed."""
 
     def __init__(self, real: Tensor | Gaussian) -> None:
         if isinstance(real, Tensor) and len(real) < real.shape[1]:

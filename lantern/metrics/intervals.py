@@ -144,8 +144,7 @@ def small_sample_factor(count: int) -> float:
 
 def simultaneous_factor(count: int, num_timed: int | None) -> float:
     """Factor by which 95 % bounds must be stretched to keep their coverage for the best of `count` values, as chosen by
-    these measurements (Bonferroni). Bounds of `num_timed` images are Student's, with longer tails for fewer images;
-    None: normal bounds."""
+    these measurements (Bonferroni). Bounds of `num_timed` images are Student's, None: normal, of shorter tails."""
     from scipy.stats import t as student_t
 
     tail = student_t(np.inf if num_timed is None else num_timed - 1)

@@ -38,8 +38,7 @@ def scored(
     plain: Images | None = None,
 ) -> tuple[dict[str, object], dict[str, object], list[str]]:  # fmt: skip
     """The figures of all metrics, their protocols, and their warnings. images_for: what the metric of a name reads;
-    plain: plain decoding's images, if those are another side's. LanternError for a key of two metrics, but for one of
-    their protocols with one value."""
+    plain: plain decoding's images, if another side's. LanternError for a key of two metrics, unless protocols agree."""
     values, protocols, givers = dict[str, object](), dict[str, object](), dict[str, str]()
     for name, metric in metrics.items():
         images = images_for(name)

@@ -1,6 +1,5 @@
 """Networks that score images, from local files or the Hub, each with its own image processor: vision networks such as
-DINOv2 (2304.07193), CLIP (2103.00020) and its descendant PickScore (2305.01569), whose scores of images and prompts are
-a metric."""
+DINOv2 (2304.07193); CLIP (2103.00020) and its descendant PickScore (2305.01569), which score images by prompts."""
 
 from collections.abc import Sequence
 from pathlib import Path

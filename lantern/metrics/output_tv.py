@@ -210,8 +210,7 @@ def total_variation(p: Tensor, law: Tensor) -> float:
 
 def summary(name: str, found: np.ndarray, images: np.ndarray, within: Bounds = (0.0, 1.0)) -> dict[str, object]:
     """Mean, its 95 % bounds, and quantiles of values at positions [N] of images [N]. The bounds resample whole images,
-    because positions of one image resemble one another; they are nan for a single image, and clipped to `within`, the
-    range of the values."""
+    as positions of one image are alike; they are nan for a single image, and clipped to the values' range `within`."""
     mean, low, high = clustered_mean(found, images)
     quantiles = {f"{name}_q{int(100 * level)}": float(np.quantile(found, level)) for level in QUANTILES}
     bounds = {f"{name}_low": float(np.maximum(low, within[0])), f"{name}_high": float(np.minimum(high, within[1]))}

@@ -96,8 +96,7 @@ class RunningProfile:
 
 @lru_cache(64)
 def _ranks_of(parents: tuple[int, ...]) -> tuple[dict[int, Ranks], Counter[int]]:
-    """parents [N] of a tree, before their children, less than -1 for padding -> by node its ranks, () for the root; and
-    the number of its children."""
+    """parents [N] before children, below -1 for padding -> by node its ranks, () for the root, and its child count."""
     ranks, num_children = dict[int, Ranks](), Counter[int]()
     for node, parent in enumerate(parents):
         if parent >= 0:
@@ -123,8 +122,7 @@ def law_entropies(target: Target, sampling: Sampling, prompts: Sequence[str], to
 
 @torch.inference_mode()
 def logits_of(target: Target, prompts: Sequence[str], tokens: Tensor, at_once: int) -> Iterator[Tensor]:
-    """The logits [B, N, V] of all positions of tokens [B, L], given the tokens before them: of the first, then of
-    `at_once` in each pass."""
+    """Logits [B, N, V] at all positions of tokens [B, L], given those before: of the first, then `at_once` a pass."""
     batch, length = tokens.shape
     target.allocate(batch, at_once)
     yield target.prefill(list(prompts), torch.arange(batch, device=tokens.device)).logits

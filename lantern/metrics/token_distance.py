@@ -55,8 +55,7 @@ class TokenDistance(VisitedPositions):
 
     @torch.inference_mode()
     def compare(self, visit: Visit, pipeline: Pipeline, number: int = 0) -> tuple[Comparison, Comparison]:
-        """The method's tokens at a position against the target's, and the target's against the target's; number: of the
-        noise, another for each position."""
+        """The method's tokens at a position against the target's, and the target's own; number: of its noise."""
         head = TokenHead(pipeline.target)
         own, one, other = (self._noise(head, f"{name} {number}") for name in ("method", "target", "target again"))
         plain = self._draw(head, visit.p, one)

@@ -112,8 +112,7 @@ def load_lumina2(
     separator: str = "<reserved08706>", prefix_len: int = 192, cfg_scale: float = 4.0, dtype: str = "auto",
     device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
-    """Lumina-mGPT 2.0: the order of tokens is its predecessor's. first_code: the token id of code 0; separator: the
-    token behind the prompt."""
+    """Lumina-mGPT 2.0, in its predecessor's order of tokens. first_code: id of code 0; separator: behind the prompt."""
     units = grid_of(image_size, LUMINA2_CODES_PER_SIZE * tokenizer.downsampling)
     model, text, made_of = _load(checkpoint, dtype, device)
     sizes = (f"<reserved{LUMINA2_SIZES + count:05d}>" for count in units)

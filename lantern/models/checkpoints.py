@@ -137,8 +137,7 @@ def _file_hash(path: Path, size: int, changed_ns: int) -> str:
 
 
 def local_hash(path: object, file: object = None) -> str | None:
-    """weights_hash of what a setting names: a weights file, a weights folder or a folder with this file; None if there
-    is no such one on this disk."""
+    """weights_hash of what a setting names: a weights file, a folder of weights or with this file; None for others."""
     if not isinstance(path, str):
         return None
     place = Path(path).expanduser()

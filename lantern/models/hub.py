@@ -82,8 +82,7 @@ def _cached_or_fetched(source: str | Path, fetch: Callable[..., str], suffices: 
 
 
 def commit_of(source: object) -> str | None:
-    """The commit that a Hub id, with or without @revision, stood for when this process found its files; None for a path
-    and for what was not looked for."""
+    """The commit that a Hub id, with or without @revision, stood for when this process found its files; else None."""
     return _commits.get(str(source))
 
 

@@ -1,5 +1,4 @@
-"""Caption features of the released LlamaGen text-to-image models (2406.06525): a T5 encoder at 120 tokens, padded on
-the left with zeros."""
+"""Caption features of LlamaGen's released text-to-image models (2406.06525): T5 at 120 tokens, zeros on the left."""
 
 import logging
 from collections.abc import Sequence

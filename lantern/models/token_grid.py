@@ -47,8 +47,7 @@ def square(tokens: Tensor) -> Tensor:  # [B, L] -> [B, h, w]
 
 
 def token_layout(grid: tuple[int, int], preview: tuple[int, int] | None) -> tuple[int, int]:
-    """Rows and columns that the tokens of both grids fill: as many columns as the image if the preview fills whole rows
-    of that width, otherwise one row."""
+    """Rows and columns of both grids' tokens: the image's columns if the preview fills rows of them, else one row."""
     (rows, columns), before = grid, preview[0] * preview[1] if preview else 0
     return (rows + before // columns, columns) if before % columns == 0 else (1, before + rows * columns)
 

@@ -34,8 +34,7 @@ def add_point(sweep: Path, point: Path) -> None:
 
 
 def point_folders(folder: Path) -> list[Path]:
-    """The folders of the last sweep run in `folder` that hold results, in the order of their numbers; all of them where
-    no sweep has listed its points."""
+    """The points with results of the last sweep in `folder`, by number; all of them where no sweep has listed any."""
     points = [path.parent for path in folder.glob(f"*/{SUMMARY}")]
     if (folder / SWEEP).is_file():
         listed = [row.get("point") for row in read_rows(folder / SWEEP)]
@@ -82,8 +81,7 @@ def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> 
 
 
 def write_profiles(folder: Path, profiles: Mapping[str, Profile]) -> None:
-    """A line a setting. Earlier profiles of other settings are kept: a run that finds all its images on record decodes
-    nothing and has no profile."""
+    """A line a setting. Earlier ones of other settings are kept: a run with all images on record has no profile."""
     path = folder / PROFILES
     lines = (f"{json.dumps(key)}: {encode(profile)}" for key, profile in (read_object(path) | dict(profiles)).items())
     replace_text(path, "{\n" + ",\n".join(lines) + "\n}\n")

@@ -1,5 +1,4 @@
-"""Writes the results of an evaluation to its run folder (rows, records, images, a summary), then publishes them (W&B,
-tables, figures)."""
+"""Writes an evaluation's rows, records, images and summary to its run folder, then publishes: W&B, table, figures."""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,4 @@
-"""The winner of a sweep: its quality budget, which of its rows compare, their order, and the fastest setting within the
-budget."""
+"""The winner of a sweep: its quality budget, which rows compare, their order, and the fastest setting within it."""
 
 import logging
 from collections import Counter
@@ -20,9 +19,8 @@ log = logging.getLogger(__name__)
 HASHED_PARTS = {"weights": "target", "tokenizers": "tokenizer"}  # of a model, by the words of an error
 VERDICTS = ("lossless", "yes", "open", "no")  # yes: the bounds keep every limit; open: only the values do
 PLACE = ("device", "threads", "torch")
-BASELINE = (  # on which the speed of plain decoding depends
-    *PLACE, "dtype", "compile", "tf32", "cuda_graphs", "prompts_hash", "split",
-)  # fmt: skip
+# on which the speed of plain decoding depends
+BASELINE = (*PLACE, "dtype", "compile", "tf32", "cuda_graphs", "prompts_hash", "split")
 MOST_APART = 1.5  # times of plain decoding beside the rows of a table
 
 
@@ -84,8 +82,7 @@ class Budget:
         return worst if self._has_enough_images(row) or worst == "no" else "open"
 
     def excess(self, row: Row) -> float:
-        """How far a row is beyond the limits of `most`, in all; 0 for one within them, infinite where a figure was not
-        measured."""
+        """How far a row is beyond the limits of `most`, in all; 0 within them, infinite if one was not measured."""
         found = [(row.get(figure), limit) for group, figure, limit in self._limits() if group == "most"]
         beyond = sum(inf if value is None else max(0.0, value - limit) for value, limit in found)
         return 0.0 if self.verdict(row) == "lossless" else beyond
@@ -139,8 +136,7 @@ def _check_limit(group: str, metric: str, limit: object) -> None:
 
 
 def _verdict(row: Row, group: str, metric: str, limit: float, stretch: float) -> str | None:
-    """By the metric's paired difference from plain decoding, or by its own value (most), whose bound is stretched;
-    higher is worse."""
+    """By the paired difference from plain decoding, or the value itself (most), of stretched bound; higher is worse."""
     if group == "most":
         return _judged(row.get(metric), row.get(f"{metric}_high"), limit, stretch)
     rising = figure_of(metric).better == "low"

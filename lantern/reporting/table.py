@@ -120,8 +120,7 @@ GAP = "  "  # between columns
 
 def format_table(rows: Sequence[Row], width: int = 0) -> str:
     """The rows as an aligned text table: the printed figures that hold something, and without any of images, how far
-    these are from plain decoding's. width: of the terminal, for which the columns that matter least are left out and
-    named below; 0: all."""
+    these are from plain decoding's. width: of the terminal; columns beyond it are named below, by rank; 0: all fit."""
     found = [figure for figure in columns_of(rows) if figure.printed]
     if not any(figure.kind == "images" for figure in found):
         found += [figure for figure in columns_of(rows) if figure.key in PAIRS]

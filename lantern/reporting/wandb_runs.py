@@ -93,8 +93,7 @@ def group_of(sweep: str | None, folder: str | Path) -> Group:
 
 
 def folder_id(folder: Path) -> str:
-    """A folder's random id, from which those of its W&B runs follow, made once; no secret. Of processes that start
-    together, the last one's is kept."""
+    """A folder's random id, from which those of its W&B runs follow, made once; of two at a time the last is kept."""
     if not (folder / FOLDER_ID_FILE).exists():
         replace_text(folder / FOLDER_ID_FILE, secrets.token_hex(8))
     return (folder / FOLDER_ID_FILE).read_text()
@@ -106,8 +105,7 @@ def plain_config(config: Mapping[str, object]) -> dict[str, object]:
 
 
 def shared_config(configs: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """The settings that all configurations have in common; a group that differs in one of its settings keeps the
-    others."""
+    """The settings that all configurations have in common; a group that differs in some keeps its others."""
     first, *others = configs or [{}]
     shared: dict[str, object] = {}
     for name, value in first.items():
@@ -150,8 +148,7 @@ class Tracker:
     def summary(
         self, rows: Sequence[Row], best: Choice | None, config: Mapping[str, object], folder: Path, group: Group
     ) -> None:  # fmt: skip
-        """One run for a whole sweep: the merged table, its figures, and the best setting under the budget, number by
-        number."""
+        """One run for a whole sweep: the merged table, its figures, and the numbers of the best under the budget."""
 
         def fill(run: "wandb.Run") -> None:
             import wandb
@@ -214,8 +211,7 @@ def log_figures(run: "wandb.Run", folder: Path) -> None:
 
 
 def weights_artifact(folder: Path, kind: str, model: str) -> "wandb.Artifact":
-    """Weights and their configuration. The drafters of a model are one collection: trainings add versions to it,
-    equal files are one version."""
+    """Weights and their configuration. The drafters of a model are one collection; equal files are one version."""
     import wandb
 
     taken = re.sub(r"[^\w.-]+", "-", f"{kind}-{model}", flags=re.ASCII)
@@ -226,8 +222,7 @@ def weights_artifact(folder: Path, kind: str, model: str) -> "wandb.Artifact":
 
 
 def name_input(run: "wandb.Run", checkpoint: str | Path, kind: str, model: str) -> None:
-    """Tells W&B which weights a run has read. Offline it takes no inputs, and the files are logged as an output; what
-    is on the Hub stays there."""
+    """Tells W&B which weights a run has read; an offline one takes no inputs and logs them. Those of the Hub stay."""
     if str(checkpoint).startswith(ARTIFACT):
         if not run.offline:
             run.use_artifact(str(checkpoint).removeprefix(ARTIFACT))

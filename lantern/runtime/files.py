@@ -19,8 +19,7 @@ EXPORTED = "exported.json"  # of a training: which step its weights are of, with
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Calls `write` with a temporary path of the same file name, flushes the file to disk and renames it to `path`;
-    leaves nothing if that fails."""
+    """Has `write` write a temporary path of the same name, flushes that to disk and renames it; or leaves nothing."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=WRITING) as folder:
         made = Path(folder) / path.name
         write(made)

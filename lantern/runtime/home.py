@@ -26,8 +26,7 @@ def in_home(text: str) -> str:
 
 
 def program_of(script: str) -> tuple[list[str], list[str]]:
-    """How a script is started, and how a user would start it: from the checkout, or as the command that a wheel
-    installed beside the interpreter."""
+    """How a script is started, and how a user would: from the checkout, or as a wheel's command by the interpreter."""
     if (path := CHECKOUT / script).is_file():
         return [sys.executable, str(path)], ["python", script]
     installed = f"lantern-{Path(script).stem}"

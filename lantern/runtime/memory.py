@@ -34,15 +34,13 @@ class Estimate(NamedTuple):
 
 def num_bytes(part: object) -> int:
     """Of a module's parameters and buffers, or of an object's own tensors."""
-    tensors = (
-        (*part.parameters(), *part.buffers()) if isinstance(part, nn.Module) else getattr(part, "__dict__", {}).values()
-    )
+    of_module = (*part.parameters(), *part.buffers()) if isinstance(part, nn.Module) else None
+    tensors = getattr(part, "__dict__", {}).values() if of_module is None else of_module
     return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
 
 
 def check_nodes(count: int, setting: str) -> None:
-    """Refuses more draft tokens a round than are useful, before tables of that size are built. setting: what determines
-    the count, with its value."""
+    """Refuses more draft tokens a round than are useful, before their tables are built. setting: name and value."""
     if count > MAX_NODES:
         raise LanternError(f"{setting} drafts {count} tokens a round; give a size that drafts {MAX_NODES} at most")
 

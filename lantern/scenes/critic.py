@@ -130,8 +130,7 @@ def judge_images(critic: Judge, images: Images, captions: Sequence[str], batch_s
 
 
 def scene_references(prompts: Sequence[str], count: int) -> Tensor:
-    """Real images for the fidelity metrics, [count, 3, H, W] in [0, 1]: scenes of the first `count` prompts, cycling,
-    of seeds that nothing else uses."""
+    """Real images [count, 3, H, W] in [0, 1]: scenes of the first `count` prompts, cycling, of seeds of their own."""
     try:
         scenes = [render_caption(prompts[i % len(prompts)], FIRST_REFERENCE + i) for i in range(count)]
     except LanternError as error:

@@ -13,8 +13,7 @@ def psnr(made: Tensor, real: Tensor) -> Tensor:
 
 
 def detail_by_place(images: Tensor) -> Tensor:
-    """Mean squared Laplacian [B, 8, 8] of grey, of images [B, 3, H, W], at each place within a token of 8 pixels. Finds
-    patterns of the tokens' grid."""
+    """Mean squared Laplacian [B, 8, 8] of grey images [B, 3, H, W] at each pixel of a token: patterns of the grid."""
     grey = F.pad(images.float().mean(1, keepdim=True), (1, 1, 1, 1), mode="reflect")[:, 0]
     around = grey[:, :-2, 1:-1] + grey[:, 2:, 1:-1] + grey[:, 1:-1, :-2] + grey[:, 1:-1, 2:]
     detail = (4 * grey[:, 1:-1, 1:-1] - around).square()

@@ -151,6 +151,5 @@ def _edge(pixels_inside: Field) -> Field:
     return np.clip(pixels_inside + 0.5, 0, 1)
 
 
-SOLIDS: dict[str, Callable[[Field, Field, float, Generator], Surface]] = {
-    solid.__name__: solid for solid in (sphere, cube, cone, ring)
-}
+Solid = Callable[[Field, Field, float, Generator], Surface]
+SOLIDS: dict[str, Solid] = {solid.__name__: solid for solid in (sphere, cube, cone, ring)}

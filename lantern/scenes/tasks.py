@@ -36,8 +36,7 @@ class TokenizerTask(pl.LightningModule):
         quantize_from: int, texture_from: int, discriminate_from: int, average_decay: float, seed: int,
     ) -> None:  # fmt: skip
         """`architecture`: the tokenizer's arguments; `quantize_from`, `texture_from`, `discriminate_from`: the steps at
-        which k-means runs and each loss is added; `adversarial_weight`: relative to the gradient of the squared
-        error."""
+        which k-means runs and losses are added; `adversarial_weight`: relative to the gradient of the squared error."""
         super().__init__()
         check_least("task", 0, lr=lr, discriminator_lr=discriminator_lr)
         check_least("task", 1, quantize_from=quantize_from)  # k-means needs data
@@ -153,8 +152,7 @@ class TokenizerTask(pl.LightningModule):
 
 
 class DecoderTask(TokenizerTask):
-    """Trains the decoder of a trained tokenizer, whose tokens stay as they are, so that its targets and drafters still
-    fit; exports the whole tokenizer."""
+    """Trains a tokenizer's decoder and exports the whole; tokens stay, so that its targets and drafters still fit."""
 
     def __init__(self, start_from: str, **settings: Any) -> None:
         """start_from: the weights folder of a tokenizer of this architecture; settings: TokenizerTask's."""
@@ -179,8 +177,7 @@ class DecoderTask(TokenizerTask):
 
 
 class CriticTask(pl.LightningModule):
-    """Trains the critic by cross-entropy, summed over the attributes, on augmented images, so that it judges content
-    and not artefacts."""
+    """Trains the critic by the attributes' cross-entropies on augmented images, to judge content and not artefacts."""
 
     def __init__(self, critic: Critic, lr: float, weight_decay: float, seed: int = 0) -> None:
         super().__init__()

@@ -66,8 +66,7 @@ def _window_spectra(images: Tensor, side: int) -> Tensor:
 
 
 class PatchDiscriminator(nn.Module):
-    """Classifies patches of 22 pixels, STRIDE apart, as real or reconstructed: [B, 3, H, W] -> scores [B, 1, h, w],
-    positive for real."""
+    """Scores patches of 22 pixels, STRIDE apart, above 0 if real: [B, 3, H, W] -> [B, 1, h, w]."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -14,8 +14,7 @@ from lantern.errors import LanternError, check_least
 
 
 class SeededBatches(Sampler[list[int]]):
-    """Index batches of one epoch; iter() continues from (epoch, position). A batch has the same items whatever the
-    number of processes that share it."""
+    """Index batches of one epoch; iter() continues from (epoch, position). Any number of processes share a batch."""
 
     def __init__(self, length: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
         """batch_size: over all processes; this process takes every world_size-th item, starting at `rank`."""

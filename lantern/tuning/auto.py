@@ -189,8 +189,7 @@ def _warm_up(parts: Sequence[Pipeline], batch: Batch) -> None:
 
 
 def fastest(tried: Sequence[Tried], batches: Sequence[Batch]) -> tuple[Tried, float]:  # with its speed-up
-    """tried: plain decoding first. All decode the same images in alternating order; from the second batch on only those
-    near the best, and plain decoding."""
+    """tried: plain decoding first. All decode the same images in alternating order; later only it and the near best."""
     if len(tried) == 1:
         return tried[0], 1.0
     parts = [pipeline for _, pipeline in tried]

@@ -1,6 +1,5 @@
 """PathSpec's verification (2606.10492, after its code): judges each path of a tree as if there were no others, and
-commits the one with the most accepted tokens. Biased: drafts get one chance per path. For an exact result, judge the
-same tree with verification=ratio."""
+commits the longest accepted one. Biased: drafts get a chance per path. verification=ratio judges a tree exactly."""
 
 import torch
 from torch import Tensor

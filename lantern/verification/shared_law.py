@@ -1,6 +1,5 @@
 """Shared noise for rules with a committed law r of their own (2408.07978's coupling, with r for the target's law): the
-token at a position is argmax(log r + G). r depends on q, which drafting must therefore keep, and may not depend on the
-noise of its own position."""
+token at a position is argmax(log r + G). r depends on q, which drafting keeps, and not on the noise of its position."""
 
 from torch import Tensor
 

@@ -32,8 +32,7 @@ class LayeredTarget(FeatureTarget, Protocol):
 
 @dataclass(frozen=True)
 class PairPass:
-    """Slots for the A closed pairs, the last of each image being the root's, and for `ahead` tokens behind the root, in
-    a chain."""
+    """Slots for the A closed pairs, the root's last, and for a chain of `ahead` tokens behind the root."""
 
     target: FeatureTarget
     view: TreeView

@@ -53,8 +53,7 @@ class FusedLayers(nn.Module):
 
 
 class AddedLayers(FusedLayers):
-    """The features plus the map of the layers. The map starts at zero, so a drafter already trained on features alone
-    continues from where it was."""
+    """The features plus the map of the layers, which starts at zero: a drafter trained on features alone continues."""
 
     adds = True
 

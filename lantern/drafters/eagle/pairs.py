@@ -22,8 +22,7 @@ class Pairs:
         self.rows = torch.arange(batch_size, device=like.device)
 
     def start(self, rows: Tensor, features: Tensor) -> None:
-        """Starts admitted rows: the features that the drafter reads at the prefix's last position [B, R, D] become the
-        first half of their first pairs."""
+        """Starts admitted rows: features [B, R, D] read at the prefix's last position are half of their first pairs."""
         self.features[rows, :, 0] = features.to(self.features.dtype)
         self.count[rows] = 1
         for row in rows.tolist():

@@ -1,7 +1,6 @@
-"""LANTERN's layout of EAGLE-1's network: fc and one decoder layer (2401.15077). LANTERN's drafters have an
-embedding of their own. Those for LlamaGen have rotary pairs (2i, 2i + 1) as here, other names, and separate q, k, v.
-Anole's is a layer of Chameleon with its norms, rotary pairs (i, i + Dh / 2) and an embedding of the whole
-vocabulary."""
+"""LANTERN's layout of EAGLE-1's network: fc and one decoder layer (2401.15077), and an embedding of its own. Those for
+LlamaGen have rotary pairs (2i, 2i + 1) as here, other names, and separate q, k, v. Anole's is a layer of Chameleon with
+its norms, rotary pairs (i, i + Dh / 2) and an embedding of the whole vocabulary."""
 
 import torch
 from einops import rearrange
@@ -64,9 +63,8 @@ def _of_codes(state: dict[str, Tensor], config: dict) -> tuple[dict[str, Tensor]
     for part in ("weight", "bias"):
         found = [state.pop(name) for kind in "qk" if (name := HEAD_NORM.format(kind, part)) in state]
         if len(found) == 2 and found[0].shape == found[1].shape:
-            state[f"attention.head_norm.{part}"] = torch.stack(
-                [_interleaved(value.flatten()[:, None], heads).view_as(value) for value in found]
-            )
+            norms = [_interleaved(value.flatten()[:, None], heads).view_as(value) for value in found]
+            state[f"attention.head_norm.{part}"] = torch.stack(norms)
     return state, config | {"vocab_size": count}
 
 

@@ -1,5 +1,4 @@
-"""Models of transformers, of the sizes in their config.json: loaded strictly from a folder or the Hub, or without
-storage on the meta device."""
+"""Models of transformers, as their config.json says: loaded strictly from a folder or the Hub, or without storage."""
 
 import re
 from collections.abc import Sequence
@@ -62,8 +61,7 @@ def load_pretrained(
 ) -> Pretrained:  # fmt: skip
     """A model of the sizes in its own config.json, all that is read on the meta device. ignored: prefixes of names
     that may be absent or in excess; per_head: a pattern of names whose weights [H, D] the checkpoint may hold once for
-    several heads; parts: the folders of the model and of its text tokenizer within the checkpoint's, where they lie
-    apart."""
+    several heads; parts: folders of the model and its text tokenizer within the checkpoint's, where they lie apart."""
     if isinstance(checkpoint, Pretrained):
         if not isinstance(checkpoint.model, _class_of(family, checkpoint.model.config)):
             raise CheckpointError(f"{type(checkpoint.model).__name__} is no {family.__name__}; give its own name=…")
@@ -90,8 +88,7 @@ def load_pretrained(
 
 
 def _find_parts(source: str | Path, setting: str, parts: tuple[str, str], describes: bool) -> tuple[Path, Path]:
-    """The folders of these names within a model's; where the first is not there, the model's own is both. describes:
-    config.json is enough."""
+    """The folders of these names within a model's, or it for both if the first is absent. describes: by config.json."""
     files: Sequence[str] = MODEL_FILES
     if describes:
         files = [f"{parts[0]}/{CONFIG_FILE}".lstrip("/")]

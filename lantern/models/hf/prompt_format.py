@@ -24,8 +24,7 @@ class Prefix(NamedTuple):
 
 
 class PromptIds:
-    """before + the text's tokens + after; the end of a prompt that is too long for `length` tokens is cut, by words
-    where it has several."""
+    """before + the text's tokens + after; a prompt that is too long for `length` tokens loses words at its end."""
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase | None, length: int, before: Sequence[int], after: Sequence[int],

@@ -273,8 +273,7 @@ class HuggingFaceTarget(CachedTarget):
 
 
 def causal(pads: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """pads [B R] on the left -> causal mask [B R, T, T] over `length` tokens, pads attending to themselves only, and
-    positions [B R, T]."""
+    """pads [B R] on the left, which attend to themselves only -> causal mask [B R, T, T] and positions [B R, T]."""
     positions = torch.arange(length, device=pads.device) - pads[:, None]
     return causal_mask(positions >= 0, length)[:, 0], positions.clamp(min=0)
 

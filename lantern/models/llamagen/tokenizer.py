@@ -88,9 +88,8 @@ class Level(nn.Module):
 
 def middle(width: int, groups: int) -> nn.ModuleList:
     """The blocks at the lowest resolution: residual, attention, residual."""
-    return nn.ModuleList(
-        [ResBlock(width, width, groups), AttentionBlock(width, groups), ResBlock(width, width, groups)]
-    )
+    parts = ResBlock(width, width, groups), AttentionBlock(width, groups), ResBlock(width, width, groups)
+    return nn.ModuleList(parts)
 
 
 class Encoder(nn.Module):

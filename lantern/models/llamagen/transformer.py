@@ -178,8 +178,7 @@ class Transformer(nn.Module):
                 nn.init.normal_(weight, std=scale)
 
     def body(self, x: Tensor, rotation: Tensor, mask: Tensor | None, layers: Sequence[int] = ()) -> Tensor:
-        """x [B, T, D] -> features [B, T, F] after the final norm, all positions at once; behind them the inputs of
-        `layers`, F = (1 + len(layers)) D."""
+        """x [B, T, D] -> features [B, T, F] after the final norm, then inputs of `layers`: F = (1 + len(layers)) D."""
         inputs: dict[int, Tensor] = {}
         for index, layer in enumerate(self.layers):
             if index in layers:

@@ -41,8 +41,7 @@ def same_prompt_pictures(home: Path, points: Sequence[Path], settings: Sequence[
 
 
 def shared_records(points: Sequence[Path], settings: Sequence[str]) -> tuple[dict[str, dict[Key, Mapping]], list[Key]]:
-    """The last record with an image file by setting, prompt and copy, of the settings with any; and the prompts that
-    these settings share."""
+    """The last record with an image file by setting, prompt and copy; and the prompts that settings with any share."""
     held: dict[str, dict[Key, Mapping]] = {}
     for point in points:
         if not (point / RECORDS).is_file():

@@ -24,8 +24,7 @@ def write_page(
     path: Path, title: str, rows: Sequence[Row], points: Sequence[Path], profiles: Mapping[str, Profile],
     best: Choice | None = None, budget: Budget | None = None,
 ) -> None:  # fmt: skip
-    """points: the folders of the rows, for pictures and provenance; profiles: by setting id; best: the one of the rows
-    that is chosen by the budget."""
+    """points: folders of the rows, for pictures and provenance; profiles: by setting id; best: chosen by the budget."""
     told = None
     if best and budget:
         place = [row is best.row for row in rows].index(True)
@@ -77,8 +76,7 @@ def _noise(row: Row) -> str | None:
 
 
 def commands(points: Sequence[Path]) -> dict[str, str]:
-    """A command by setting id; where several points hold a setting, as all points of a sweep hold plain decoding, the
-    last one's."""
+    """A command by setting id; of several points that hold a setting, such as plain decoding, the last one's."""
     told = ((point, read_provenance(point).get("command")) for point in points)
     return {setting_id(row): command for point, command in told if command for row in read_summary(point)}
 

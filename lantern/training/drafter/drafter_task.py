@@ -37,8 +37,7 @@ FOREIGN_GAP = 0.05  # between held-out images of the data and the target's own, 
 
 
 class DrafterPairs(NamedTuple):
-    """The drafter's inputs, (token, previous feature) pairs, and its regression targets. There are T = P + L - 2 pairs;
-    the last L - 1 are the image's."""
+    """The drafter's inputs, T = P + L - 2 pairs (token, previous feature), the last L - 1 of the image; and targets."""
 
     embeddings: Tensor  # [B R, T, D] of the tokens
     previous: Tensor  # [B R, T, F] the target's Forward.features one position earlier
@@ -161,9 +160,8 @@ class DrafterTask(pl.LightningModule):
         return certainty, alphas, agreements
 
     def compare_origins(self, batches: TrainingData, validated: float | None = None) -> str:
-        """The overlap at the first token on training images and on held-out ones of the same kind, under teacher
-        forcing, and what limits it: too few images, images other than the target draws, or the drafter. validated:
-        val/alpha_1 of these weights."""
+        """The overlap at the first token on training images and on held-out ones alike, under teacher forcing; what
+        limits it: too few images, or others than the target draws, or the drafter. validated: val/alpha_1 of it."""
         seen, unseen = (self._overlaps(items) for items in batches.seen_and_unseen(COMPARED))
         gap = float(seen.mean() - unseen.mean())
         errors = [float(found.std()) / len(found) ** 0.5 for found in (seen, unseen)]  # nan for a single image

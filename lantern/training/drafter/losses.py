@@ -100,8 +100,7 @@ class AdaptiveHybrid:
 
 
 class Objective(Protocol):
-    """losses [depth, B, S] -> scalar. Entry [d, b, s] is the site at depth d of the chain behind root s of image b,
-    whose tokens are the image's own."""
+    """losses [depth, B, S] -> scalar. [d, b, s]: the site at depth d of the chain of image b's tokens behind root s."""
 
     def __call__(self, losses: Tensor) -> Tensor: ...
 

@@ -53,8 +53,7 @@ def describe(network: EagleNetwork, target: Target) -> dict:
 
 
 def layer_sizes(target: Target) -> tuple[int, int, int]:
-    """Width, number of heads and feed-forward width of a drafter layer: as in LlamaGen's layers; for other targets,
-    heads are as wide as the target's."""
+    """Width, heads and feed-forward width of a drafter layer: LlamaGen's, or for others heads as wide as theirs."""
     dim = target.embed_weight.shape[1]
     if isinstance(target, LlamaGenTarget):
         layer = target.transformer.layers[-1]
@@ -77,8 +76,7 @@ def initialised(target: Target, network: EagleNetwork) -> EagleNetwork:
 
 @torch.no_grad()
 def deepened(target: Target, network: EagleNetwork, num_layers: int) -> EagleNetwork:
-    """With num_layers at least. Each further one starts as the identity: LlamaGen's last with its output projections at
-    zero."""
+    """With num_layers at least, added as the identity: LlamaGen's last one with its output projections at zero."""
     while network.num_layers < num_layers:
         block = network.append_layer()
         if isinstance(target, LlamaGenTarget):

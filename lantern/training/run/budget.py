@@ -47,8 +47,7 @@ def share_of(trainer: pl.Trainer) -> float:
 
 
 def steps_left(trainer: pl.Trainer, step_s: float, validation_s: float) -> float | None:
-    """Steps until the first limit; None without one. step_s, validation_s: seconds of a step, and of validations, by
-    step."""
+    """Steps until the first limit; None without one. step_s, validation_s: seconds of a step and its validations."""
     left: list[float] = [most - trainer.global_step for most in _most_steps(trainer)]
     for timer in _timers(trainer):
         if (seconds := timer.time_remaining()) is not None:

@@ -77,9 +77,7 @@ class TrainingBar(ProgressBar):
 
     on_sanity_check_start = on_train_start  # whose tables are made behind it
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, *_: Any) -> None:
         if self._line is None:
             return
         self._first = self._first or (self._clock(), trainer.global_step)
@@ -108,9 +106,7 @@ class TrainingBar(ProgressBar):
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._validating = self._clock()
 
-    def on_validation_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch, index: int, *_: int
-    ) -> None:
+    def on_validation_batch_start(self, trainer: pl.Trainer, task: object, batch: object, index: int, *_: int) -> None:
         if self._line is not None:
             self._foresee(trainer, index)
             words = f"validation after step {trainer.global_step}, batch {index + 1} of {_batches(trainer)}"
@@ -146,9 +142,7 @@ class FiniteLoss(pl.Callback):
     def __init__(self) -> None:
         self._last: Tensor | None = None
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
         self._last = outputs["loss"]
         if trainer.global_step % LOSS_EVERY == 1:
             self._check(trainer)

@@ -63,9 +63,7 @@ class LatestCheckpoint(ModelCheckpoint):
 
     _used = 0.0  # share of the budget, at the end of the step before
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *others: Any) -> None:
         before, self._used = self._used, progress_of(trainer)
         if is_validation_due(trainer):
             return
@@ -73,7 +71,7 @@ class LatestCheckpoint(ModelCheckpoint):
         if is_last_step(trainer) or is_validation_next(trainer) or is_nearly_last:
             self.save(trainer)
         else:
-            super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+            super().on_train_batch_end(trainer, *others)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_validation_end(trainer, pl_module)
@@ -135,14 +133,10 @@ class RunFolder(pl.Callback):
             figures = {name: float(value) for name, value in trainer.callback_metrics.items() if name[:4] == "val/"}
             self.validated = {"step": trainer.global_step, "figures": figures}
 
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
         checkpoint |= {VALIDATED: self.validated, MEASURED_ON: self._measured_on}
 
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
         """Keeps a best score from a checkpoint only if it was measured on the same images with the same target."""
         if checkpoint.get(MEASURED_ON, self._measured_on) == self._measured_on:
             self.validated = checkpoint.get(VALIDATED, {})
