@@ -56,7 +56,7 @@ def eagle_layer(checkpoint: str | Path, target: FeatureTarget) -> tuple[EagleNet
 def load_shared(checkpoint: str | Path, target: Target, kind: type[Network]) -> tuple[Network, str]:
     """The network on the target's device, or the one already loaded if a drafter uses it: drafters only read it, and
     tree=auto makes a dozen drafters of one network. And the hash of its weights."""
-    folder, weight = drafter_folder(checkpoint), target.embed_weight
+    folder, weight = drafter_folder(checkpoint, command=command_of(kind)), target.embed_weight
     name = weights_hash(folder)
     key = kind, folder, name, target.weights_hash, weight.shape, weight.dtype, weight.device
     if (network := _in_use.get(key)) is None:
@@ -65,9 +65,14 @@ def load_shared(checkpoint: str | Path, target: Target, kind: type[Network]) -> 
     return network, name
 
 
-def drafter_folder(checkpoint: str | Path, setting: str = CHECKPOINT) -> Path:
+def command_of(kind: type) -> str:
+    """What trains a network of this kind."""
+    return getattr(kind, "command", COMMAND)
+
+
+def drafter_folder(checkpoint: str | Path, setting: str = CHECKPOINT, command: str = COMMAND) -> Path:
     """The folder of a drafter's files, or a checkpoint of its training. checkpoint: one of these, a Hub id, or
-    wandb:<artifact>."""
+    wandb:<artifact>; command: trains such a drafter."""
     if str(checkpoint).startswith(ARTIFACT):
         import wandb
 
@@ -81,7 +86,7 @@ def drafter_folder(checkpoint: str | Path, setting: str = CHECKPOINT) -> Path:
     try:
         return find_folder(checkpoint, setting, DRAFTER_FILES, is_drafter)
     except CheckpointError as error:
-        raise CheckpointError(f"{error}, or distil a drafter with: {COMMAND}") from error
+        raise CheckpointError(f"{error}, or distil a drafter with: {command}") from error
 
 
 def is_drafter(folder: Path) -> bool:
@@ -111,10 +116,10 @@ def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOI
     """The drafter's network alone, to decode with or to train further, if it is one for this target. setting: the
     config key of `checkpoint`."""
     state, config = read_drafter(checkpoint)
-    remedy = f"give {setting}=<a drafter of this target>, or distil one with: {COMMAND}"
+    remedy = f"give {setting}=<a drafter of this target>, or distil one with: {command_of(kind)}"
     _check(state, config, checkpoint, target, remedy)
     sizes = {name: config[name] for name in signature(kind).parameters if name in config}
-    return checkpoints.load_described(kind, sizes, state, checkpoint, f"distil it again with: {COMMAND}")
+    return checkpoints.load_described(kind, sizes, state, checkpoint, f"distil it again with: {command_of(kind)}")
 
 
 def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, remedy: str) -> None:

@@ -4,8 +4,9 @@ from functools import lru_cache, partial
 
 import torch
 from support import toy
-from support.toy import tiny_eagle, tiny_target
+from support.toy import tiny_eagle, tiny_target, tiny_window
 
+from lantern.drafters.jacobi.corrected import CorrectedJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
@@ -35,6 +36,8 @@ DRAFTERS = {
     "refined": lambda target: refined(target, 0),
     "refined_eagle3": lambda target: RefinedJacobi(drafter_of(target, "eagle3").network, target, Sampling(), 4, 2, 0.7),
     "refined_branches": lambda target: refined(target, 3),
+    "corrected": lambda target: CorrectedJacobi(tiny_window(target), target, Sampling(), 4),
+    "corrected_branches": lambda target: CorrectedJacobi(tiny_window(target), target, Sampling(), 4, 3),
 }
 
 

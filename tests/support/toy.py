@@ -11,6 +11,7 @@ from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.jacobi.corrected import WindowNetwork
 from lantern.drafters.none import NoDrafter
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
@@ -49,6 +50,16 @@ def tiny_eagle(
         torch.manual_seed(1)
         network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), layers=layers, num_layers=num_layers)
     return Eagle(network.to(target.embed_weight), target, tree, sampling, "tiny-drafter")
+
+
+def tiny_window(target: LlamaGenTarget, layers: Sequence[int] = (1, 0)) -> WindowNetwork:
+    """A network that changes much of a window: an untrained one changes nothing."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        network = WindowNetwork(DIM, 16, 2, layers, 6, target.grid[1], groups=2)
+        for weight in (network.out.weight, network.age.weight, *(block.out.weight for block in network.blocks)):
+            torch.nn.init.normal_(weight)
+    return network.to(target.embed_weight)
 
 
 def decode(

@@ -37,28 +37,34 @@ class Branches:
         self._cost = (steps * COST_PER_FOLLOWER).masked_fill(steps < 0, torch.inf)
         self._parent = torch.where(steps == 0, start, -1).flatten()  # -1: the preceding node
         self._code = (end * self.ranks + torch.where(steps == 0, rank, 0)).flatten()  # index into codes [W, ranks]
-        self._depth = (end + 1).flatten()
         self._window = torch.arange(-1, length, device=device)
         self._preceding = length + torch.arange(count, device=device)
 
     def tree(
         self, roots: Tensor, tokens_left: Tensor, codes: Tensor, scores: Tensor, settled: Tensor | None = None
     ) -> DraftTree:
-        """The window and its `count` likeliest side nodes.
+        """The window and its `count` likeliest side nodes, cut at the end of each image: see nodes; tokens_left [B] of
+        each image, on the host."""
+        return self.cut(*self.nodes(roots, codes, scores, settled), tokens_left)
 
-        codes, scores [B, W, ranks]: the best codes at each position with their log p + G; settled [B, W]: whether the
-        token before a position is the one that the last pass read; tokens_left [B] of each image, on the host.
-        """
+    def nodes(
+        self, roots: Tensor, codes: Tensor, scores: Tensor, settled: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """codes, scores [B, W, ranks]: the best codes at each position with their log p + G; settled [B, W]: whether
+        the token before a position is the one that the last pass read -> tokens and parents [B, N] of the tree."""
         chosen = self.likeliest(scores, settled)
         parents = self._parent[chosen]
         parents = torch.where(parents < 0, self._preceding, parents)
         tokens = torch.cat([roots[:, None], codes[..., 0], codes.flatten(1).gather(1, self._code[chosen])], 1)
-        window = self._window.expand(len(roots), -1)
-        parents = torch.cat([window, parents], 1)
-        if int(tokens_left.min()) <= self.length:
-            depths = torch.cat([window + 1, self._depth[chosen]], 1)
-            parents[:, 1:].masked_fill_(depths[:, 1:] >= tokens_left.to(roots.device)[:, None], PADDING)
-        return DraftTree(tokens, parents)
+        return tokens, torch.cat([self._window.expand(len(roots), -1), parents], 1)
+
+    def cut(self, tokens: Tensor, parents: Tensor, tokens_left: Tensor) -> DraftTree:
+        """Without nodes that no token may follow."""
+        tree = DraftTree(tokens, parents)
+        if int(tokens_left.min()) > self.length:
+            return tree
+        is_late = tree.depths >= tokens_left.to(tokens.device)[:, None]
+        return DraftTree(tokens, parents.masked_fill(is_late, PADDING))
 
     def likeliest(self, scores: Tensor, settled: Tensor | None = None) -> Tensor:
         """-> indices [B, count] of the likeliest candidates, ascending. A candidate's estimate is the log probability

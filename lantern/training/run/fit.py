@@ -30,7 +30,7 @@ from lantern.training.run.run_state import RunFolder
 from lantern.types import reader_of
 
 # overrides that evaluate.py needs again: target, sampling law, kind of drafter, paths
-FOR_EVALUATION = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|drafter=)")
+FOR_EVALUATION = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|drafter=|method=)")
 # warnings of every run that a user cannot act on
 WARNINGS = (
     "`isinstance.treespec", "The '.*' does not have many", "The number of training", "Experiment logs directory",
@@ -73,7 +73,8 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> None:
     else:
         validated = next((c.validated for c in trainer.callbacks if isinstance(c, RunFolder)), {})
         content = {"global_step": trainer.global_step, VALIDATED: validated}
-    exported = write_exported(folder, content, reader_of(getattr(task, "target", None)).evaluate_with)
+    needed = [*reader_of(getattr(task, "target", None)).evaluate_with, *getattr(task, "evaluate_with", [])]
+    exported = write_exported(folder, content, needed)
     task.export(folder)
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):
@@ -114,7 +115,7 @@ def next_command(weights: Path, overrides: Sequence[str], config_dir: Sequence[s
         setting = {"target": "model.folder", "tokenizer": "model.tokenizer"}.get(weights.name)
         return f"{weights.name} written to {weights}" + (f"; use it by {override(setting, weights)}" if setting else "")
     kept = [given for given in overrides if FOR_EVALUATION.match(given) and given != "drafter=eagle"]
-    method = [] if any(given.startswith("drafter=") for given in kept) else ["+method=refined_jacobi"]
+    method = [] if any(given.startswith(("drafter=", "+method=")) for given in kept) else ["+method=refined_jacobi"]
     program = program_of("evaluate.py")[1]
     command = shlex.join([*program, *config_dir, *method, *kept, override("drafter.checkpoint", weights)])
     return f"drafter written; measure it with: {command}"
