@@ -3,6 +3,7 @@ captions are decoded with the network as it is, losslessly, and what each round 
 each root are then known, and with them the target's law at every place."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -206,9 +207,10 @@ class WindowTask(pl.LightningModule):
         base = windows.stale[:, 1:, : added.shape[2]].flatten(0, 1)[rows]
         at = places.flatten()[rows] + 1
         with torch.autocast(rows.device.type, enabled=False):  # as decoding runs the head
-            laws = target.head(pool.features[windows.image.repeat_interleave(count)[rows], at])
-            logits = target.head(base + added.flatten(0, 1)[rows].to(base.dtype)).float()
-            sites = Sites(self.sampling.law(laws), self.sampling.scores(logits).log_softmax(-1))
+            taught = target.head(pool.features[windows.image.repeat_interleave(count)[rows], at])
+            drafted = target.head(base + added.flatten(0, 1)[rows].to(base.dtype))
+            scores = replace(self.sampling, top_k=0, top_p=1.0).scores(drafted)  # a loss needs log q of every code
+            sites = Sites(self.sampling.law(taught), scores.log_softmax(-1))
             losses, reached = self._loss(sites), is_right.long().cumprod(1).bool().flatten()[rows]
         weights = torch.where(reached, 1.0, BEHIND_AN_ERROR)
         return (losses * weights).sum() / weights.sum(), sites.alpha.detach()[reached].mean()
