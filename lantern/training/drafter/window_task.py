@@ -32,7 +32,6 @@ from lantern.types import DraftTree, Generation, Proposals, Target
 from lantern.verification import SharedNoise
 
 BEHIND_AN_ERROR = 0.3  # weight of a place behind a guess that the image does not have: it may be read before its turn
-MOST_SITES = 4096  # of a step whose laws are compared
 
 
 class Windows(NamedTuple):
@@ -103,7 +102,7 @@ class WindowTask(pl.LightningModule):
         seed: int, validated_length: int, start_from: str | None = None,
     ) -> None:  # fmt: skip
         """network: hidden_dim, num_blocks and length of WindowNetwork; lengths: of the windows with which batches are
-        decoded in turn, the first also with `branches` beside it; steps_per_batch: on the windows of kept_batches,
+        decoded in turn, at last the longest with `branches` beside it; steps_per_batch: on the windows of kept_batches,
         before the next is decoded; windows: of a step; start_from: a drafter of this kind to train further."""
         super().__init__()
         for least, given in (
@@ -114,7 +113,7 @@ class WindowTask(pl.LightningModule):
         check_whole("task", 1, kept_batches=kept_batches)
         check_least("task", 2, validated_length=validated_length, **{f"lengths.{i}": x for i, x in enumerate(lengths)})
         self.target, self.sampling, self.seed, self.start_from = target, sampling, seed, start_from
-        self.shapes = [(lengths[0], branches)] * bool(branches) + [(length, 0) for length in lengths]
+        self.shapes = [(length, 0) for length in lengths] + [(max(lengths), branches)] * bool(branches)
         self.steps_per_batch, self.windows, self.kept_batches = steps_per_batch, windows, kept_batches
         self.lr, self.muon_lr, self.weight_decay, self.validated_length = lr, muon_lr, weight_decay, validated_length
         dim = target.embed_weight.shape[1]
@@ -203,7 +202,7 @@ class WindowTask(pl.LightningModule):
         sequences = truth.scatter(1, slots, windows.guesses), truth.scatter(1, slots, windows.read)
         inputs = self.network.read(self._embed_weight, *sequences, front + windows.root - 1, windows.stale)
         added = self.network(inputs.to(self.network.fc.weight.dtype), self.network.ages(windows.seen, count))[:, 1:]
-        rows = corrected.flatten().nonzero()[:MOST_SITES, 0]  # windows are in random order
+        rows = corrected.flatten().nonzero()[:, 0]
         base = windows.stale[:, 1:, : added.shape[2]].flatten(0, 1)[rows]
         at = places.flatten()[rows] + 1
         with torch.autocast(rows.device.type, enabled=False):  # as decoding runs the head
