@@ -7,13 +7,14 @@ import pytest
 import torch
 from support import toy
 from support.paths import GOLDEN
-from support.toy import CODES, PROMPTS, tiny_eagle, tiny_target
+from support.toy import CODES, PROMPTS, tiny_eagle, tiny_target, tiny_window
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.gsd import GSD
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
+from lantern.drafters.jacobi.corrected import CorrectedJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.paths import JacobiPaths
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
@@ -44,6 +45,10 @@ def eagle(tree, target):
 
 def refined(length: int, passes: int, branches: int, target):
     return RefinedJacobi(eagle(STATIC, target).network, target, SAMPLING, length, passes, 0.75, branches)
+
+
+def corrected(branches: int, target):
+    return CorrectedJacobi(tiny_window(target), target, SAMPLING, 5, branches)
 
 
 def window(target):
@@ -90,6 +95,11 @@ METHODS = {
         lambda target: ProactiveJacobi(target, 5, 2, 2, Nearest(), redraw_coupled, SAMPLING), SharedNoise(), None,
     ),
     "jacobi_paths": (lambda target: JacobiPaths(target, 3, 2, SAMPLING), Ratio(), None),
+    "corrected_jacobi": (partial(corrected, 0), SharedNoise(), None),
+    "corrected_branches": (partial(corrected, 6), SharedNoise(), None),
+    "corrected_jacobi, lantern_pp": (
+        partial(corrected, 0), SharedNoise(), lambda codebook: LanternPP(codebook, 5, 3.0),
+    ),
     "refined_jacobi": (partial(refined, 5, 2, 0), SharedNoise(), None),
     "refined_branches": (partial(refined, 5, 1, 6), SharedNoise(), None),
     "rows": (lambda target: RowParallel(2), SharedNoise(), None),

@@ -38,7 +38,8 @@ VERIFICATIONS = {
 }  # fmt: skip
 TREES = ("chain", "static", "eagle2", "ddd", "adaptive", "sampled")
 WINDOWS = (
-    "jacobi", "sjd", "sjd_pp", "sjd_pac", "jacobi_paths", "refined_jacobi", "refined_branches",
+    "jacobi", "sjd", "sjd_pp", "sjd_pac", "jacobi_paths", "corrected_jacobi", "corrected_branches", "refined_jacobi",
+    "refined_branches",
 )  # fmt: skip
 DRAFTERS = {
     **{f"`eagle` on `{tree}`": {"drafter": "eagle", "tree": tree} for tree in TREES},

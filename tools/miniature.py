@@ -7,6 +7,7 @@ import torch
 from PIL import Image
 
 from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.jacobi.corrected import WindowNetwork
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer
@@ -32,6 +33,8 @@ def write_tiny_weights(folder: Path, side: int = 16) -> Path:
     layer = {"dim": 32, "num_heads": 2, "hidden_dim": 64}
     fit = {"vocab_size": 256, "target_hash": weights_hash(folder / "target")}
     save_weights(folder / "drafter", EagleNetwork(**layer).state_dict(), {**layer, **fit})
+    window = {"dim": 32, "hidden_dim": 32, "num_blocks": 1, "layers": [0, 1], "length": 48, "row": side}
+    save_weights(folder / "window", WindowNetwork(**window).state_dict(), {**window, **fit})
     critic = Critic(width=8, size=128)
     save_weights(folder / "critic", critic.state_dict(), critic.config)
     return folder

@@ -23,6 +23,7 @@ WARM_UP = 4  # values: the prefill and three rounds
 
 METHODS = {  # that the page offers: labels, which fit a select on a telephone, and notes
     "plain": ("Plain decoding", "one token a step, the reference"),
+    "corrected_jacobi": ("Corrected Jacobi", "window of 18 guesses that a small network corrects"),
     "refined_jacobi": ("Refined Jacobi", "window of 18 guesses that EAGLE's layer refines"),
     "jacobi": ("Jacobi", "window of 15 guesses of the target's own, no drafter"),
     "static_shared": ("EAGLE", "a fixed tree of EAGLE's drafts"),

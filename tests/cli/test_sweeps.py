@@ -42,7 +42,7 @@ def test_the_command_line_replaces_axes_and_a_method_replaces_all_grids():
     chosen = sweep_points(cfg, "+method=lantern", "acceptance.delta=0.1,0.2", "sampling.temperature=1")
     assert chosen == [["sampling.temperature=1", "+method=lantern", f"acceptance.delta={d}"] for d in (0.1, 0.2)]
     assert len(points_of("field", "+method=jacobi,lantern")) == 2
-    assert len(points_of("field", "speed.num_prompts=1")) == 36
+    assert len(points_of("field", "speed.num_prompts=1")) == 38
     assert points_of("field", "++method=jacobi") == [["++method=jacobi"]]
 
 

@@ -105,13 +105,7 @@ class WindowTask(pl.LightningModule):
         decoded in turn, at last the longest with `branches` beside it; steps_per_batch: on the windows of kept_batches,
         before the next is decoded; windows: of a step; start_from: a drafter of this kind to train further."""
         super().__init__()
-        for least, given in (
-            (0, {"branches": branches}),
-            (1, {"steps_per_batch": steps_per_batch, "windows": windows}),
-        ):
-            check_whole("task", least, **given)
-        check_whole("task", 1, kept_batches=kept_batches)
-        check_least("task", 2, validated_length=validated_length, **{f"lengths.{i}": x for i, x in enumerate(lengths)})
+        check_whole("task", 1, steps_per_batch=steps_per_batch, kept_batches=kept_batches, windows=windows)
         self.target, self.sampling, self.seed, self.start_from = target, sampling, seed, start_from
         self.shapes = [(length, 0) for length in lengths] + [(max(lengths), branches)] * bool(branches)
         self.steps_per_batch, self.windows, self.kept_batches = steps_per_batch, windows, kept_batches
