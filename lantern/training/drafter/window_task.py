@@ -3,6 +3,7 @@ captions are decoded with the network as it is, losslessly, and what each round 
 each root are then known, and with them the target's law at every place."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -148,10 +149,9 @@ class WindowTask(pl.LightningModule):
     def _decode(self, captions: list[str], seeds: list[int], length: int, branches: int) -> tuple[Recorder, Generation]:
         """The captions' images, decoded with a copy of the network in the target's dtype."""
         weight = self.target.embed_weight
-        with torch.random.fork_rng(), torch.autocast(weight.device.type, enabled=False):
-            copy = WindowNetwork(**_sizes(self._description)).to(weight.device)
-            copy.load_state_dict(self.network.state_dict())
-            drafter = Recorder(copy.to(weight.dtype), self.target, self.sampling, length, branches)
+        with torch.autocast(weight.device.type, enabled=False):
+            copy = deepcopy(self.network).to(weight)
+            drafter = Recorder(copy, self.target, self.sampling, length, branches)
             pipeline = Pipeline(self.target, drafter, SharedNoise(), Exact(), self.sampling)
             generation = pipeline.generate(captions, seeds, batch_size=len(captions))
             self.target.release()  # the recorded passes of this copy
@@ -215,7 +215,3 @@ class WindowTask(pl.LightningModule):
         _, generation = self._decode(captions, seeds, self.validated_length, 0)
         rate = torch.tensor(generation.tokens_per_step)
         self.log("val/tokens_per_step", rate, batch_size=len(captions), prog_bar=True, sync_dist=True)
-
-
-def _sizes(description: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in description.items() if name not in ("vocab_size", "target_hash")}
