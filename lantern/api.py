@@ -109,8 +109,10 @@ class Model:
         batch_size: int = 1,
     ) -> Pipeline:  # fmt: skip
         """The parts by name, as objects, or as classes; by default those of conf/evaluate.yaml, or of the method.
+
         settings: of parts, such as {"acceptance.lam": 3, "sampling.top_k": 500}, and of compile. batch_size: the one
-        for which tree="auto" searches the fastest tree, anew at every call: keep the pipeline."""
+        for which tree="auto" searches the fastest tree, anew at every call: keep the pipeline.
+        """
         settings = overrides_of(settings)
         for setting in settings:
             if group_of(setting) not in OF_A_PIPELINE or setting.startswith("~"):

@@ -17,8 +17,10 @@ COLDEST, STRONGEST = 1e-4, 1e4  # lowest temperature above 0, largest |cfg_scale
 @dataclass(frozen=True)
 class Sampling:
     """Sampling settings. temperature 0 is greedy decoding: the law stays that of temperature 1, the noise is zero.
+
     top_k 0 and top_p 1 keep every code. cfg_scale s guides as u + s (c - u), also below 1, where LlamaGen's code does
-    not; 1 switches guidance off."""
+    not; 1 switches guidance off.
+    """
 
     temperature: float = 1.0
     top_k: int = 0

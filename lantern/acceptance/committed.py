@@ -25,8 +25,10 @@ def judge_by_own_law(rule: CommittedLaw, p: Tensor, q: Tensor | None, x: Tensor,
 
 
 def committed_laws(tree: DraftTree, probs: Tensor, q: Tensor, rule: AcceptanceRule) -> Tensor:
-    """probs p [B, N, V], q [B, N, V] -> r at every node with children, p at the others [B, N, V]. Whether a node has
-    children must not depend on the noise that picks among them, or r would depend on that noise."""
+    """probs p [B, N, V], q [B, N, V] -> r at every node with children, p at the others [B, N, V].
+
+    Whether a node has children must not depend on the noise that picks among them, or r would depend on that noise.
+    """
     if rule.lossless:
         return probs
     if not isinstance(rule, CommittedLaw):

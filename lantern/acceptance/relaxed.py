@@ -16,9 +16,12 @@ class Relaxation(AcceptanceRule, Protocol):
 
 
 def relaxed(p_tilde: Tensor, q: Tensor | None, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Speculative sampling against p~ (Leviathan et al., 2211.17192, algorithm 1). p_tilde [B, V], q [B, V] or None, x
-    [B] -> acceptance min(1, p~(x) / q(x)) [B], residual norm(max(p~ - q, 0)). A chosen token (q None) is a point mass:
-    accepted with p~(x), and the residual is p~ without x. A residual without mass, by rounding alone, becomes p~."""
+    """Speculative sampling against p~ (Leviathan et al., 2211.17192, algorithm 1).
+
+    p_tilde [B, V], q [B, V] or None, x [B] -> acceptance min(1, p~(x) / q(x)) [B], residual norm(max(p~ - q, 0)).
+    A chosen token (q None) is a point mass: accepted with p~(x), and the residual is p~ without x. A residual without
+    mass, which only rounding produces, becomes p~.
+    """
     index = x[:, None]
     if q is None:
         accept = p_tilde.gather(1, index)[:, 0]
@@ -42,8 +45,11 @@ def normalise(masses: Tensor, otherwise: Tensor | float) -> Tensor:
 
 
 def absorb(p: Tensor, x: Tensor, neighbours: Tensor, budget: Tensor | float) -> Tensor:
-    """p~: x takes the mass of its neighbours, nearest first, while the sum stays within the budget. p [B, V], x [B],
-    neighbours [V, K], budget [B, 1] or a number -> [B, V]; the total mass is unchanged (A_{k,δ}(x) of 2410.03355)."""
+    """p~: x takes the mass of its neighbours, nearest first, while the sum stays within the budget.
+
+    p [B, V], x [B], neighbours [V, K], budget [B, 1] or a number -> [B, V]; the total mass is unchanged (LANTERN,
+    2410.03355, the set A_{k,δ}(x)).
+    """
     near = neighbours[x]  # [B, K]
     mass = p.gather(1, near)
     mass = mass * (mass.cumsum(-1) <= budget)  # cumsum grows, so this is a prefix

@@ -9,11 +9,13 @@ from lantern.errors import check_whole
 
 
 class VVS:
-    """Skips in every round, VVS's densest schedule; VVS can also skip every i-th round, or where paths are similar. VVS
-    commits a random path of the tree, cut at the mean accepted length, and drafts on from stale features. Here the path
-    is drawn from q and cut at `skip`, so that all rows of a batch skip alike, and the levels below are drafted in the
-    same round. VVS judges the levels below with LANTERN (δ = 0.2), here they are judged exactly. Siblings at skipped
-    levels are never judged: use tree=static_after_one."""
+    """Skips in every round, VVS's densest schedule; VVS can also skip every i-th round, or where paths are similar.
+
+    VVS commits a random path of the tree, cut at the mean accepted length, and drafts on from stale features. Here the
+    path is drawn from q and cut at `skip`, so that all rows of a batch skip alike, and the levels below are drafted in
+    the same round. VVS judges the levels below with LANTERN (δ = 0.2), here they are judged exactly. Siblings at
+    skipped levels are never judged: use tree=static_after_one.
+    """
 
     name = "vvs"
     verification = "ratio"  # by default

@@ -113,10 +113,13 @@ def kernel_distances(
 ) -> Tensor:
     """Squared maximum mean discrepancies [S] under the cubic kernel, unbiased and so possibly negative, between subsets
     of features [N, F], chosen [S, N] of bool, and of real ones [M, F], chosen [S, M], or [1, M] for the same subset.
-    labels [N], [M]: numbers of the images' texts. Compares two mixtures over texts, each weighted by its share of the
-    images: the mean kernel of two independent draws of one mixture, plus that of the other, less twice that of a draw
-    of each. Two draws of one text are two of its images, never one twice. Where either side has a single image of a
-    text, pairs within that text are left out on all sides."""
+    labels [N], [M]: numbers of the images' texts.
+
+    Compares two mixtures over texts, each weighted by its share of the images: the mean kernel of two independent draws
+    of one mixture, plus that of the other, less twice that of a draw of each. Two draws of one text are two of its
+    images, never one twice. Where either side has a single image of a text, pairs within that text are left out on all
+    sides.
+    """
     kinds = int(torch.cat([labels, real_labels]).max()) + 1
     made, known = _Side.of(features, chosen, labels, kinds), _Side.of(real, real_chosen, real_labels, kinds)
     paired = ((made.counts > 1) & (known.counts > 1)).double()  # [S, K] texts with pairs of their own

@@ -55,9 +55,12 @@ def swapped_sides(swap: Tensor) -> tuple[Tensor, Tensor]:
 
 def difference_interval(value: float, swapped: Sequence[float] | np.ndarray) -> Interval:
     """Of a difference between paired sets, from the differences after random swaps within the pairs (Fisher's paired
-    randomisation). Swaps keep every prompt and repeat no image. A bootstrap repeats images, by which a small quadratic
-    statistic such as the Fréchet distance seems to vary twice as much as it does. Exact for sets of the same law; up to
-    a fifth too narrow where they differ by several standard errors. Equal pairs add no width."""
+    randomisation).
+
+    Swaps keep every prompt and repeat no image. A bootstrap repeats images, by which a small quadratic statistic such
+    as the Fréchet distance seems to vary twice as much as it does. Exact for sets of the same law; up to a fifth too
+    narrow where they differ by several standard errors. Equal pairs add no width.
+    """
     return around(value, float(np.sqrt(np.mean(np.square(swapped)))))
 
 

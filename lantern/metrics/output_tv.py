@@ -90,9 +90,11 @@ class OutputTV(VisitedPositions):
 
     def measure(self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Figures:
         """Row keys: output_tv and code_distance with bounds and quantiles over positions, and the estimator's name;
-        least_output_tv where a token's law depends on more than its node, as under block verification. Empty where no
-        law is measured: at temperature 0, and for a relaxed rule under shared noise on a tree with branches, whose path
-        depends on later tokens."""
+        least_output_tv where a token's law depends on more than its node, as under block verification.
+
+        Empty where no law is measured: at temperature 0, and for a relaxed rule under shared noise on a tree with
+        branches, whose path depends on later tokens.
+        """
         if not (work := self.foreseen(pipeline)):
             return {}
         prompts, seeds = list(prompts)[: self.num_images], list(seeds)[: self.num_images]

@@ -111,9 +111,11 @@ class RecordingDrafter:
 
 
 def committed_law(visit: Visit, rule: AcceptanceRule, verification: Verification, redraws: Tensor) -> Tensor:
-    """The law [V] of the token committed at a visited position, averaged over draws of its children. Closed form if the
-    children were chosen, or if one child was drawn. Of several drawn children only the first has a closed form; the
-    later ones, given its rejection, are redrawn with the Gumbel noise redraws [S, V]."""
+    """The law [V] of the token committed at a visited position, averaged over draws of its children.
+
+    Closed form if the children were chosen, or if one child was drawn. Of several drawn children only the first has a
+    closed form; the later ones, given its rejection, are redrawn with the Gumbel noise redraws [S, V].
+    """
     p, q, count = visit.p, visit.q, len(visit.children)
 
     def judge(codes: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,8 +31,10 @@ LLOYD_STEPS = 8  # of k-means
 def texture_loss(made: Tensor, real: Tensor) -> Tensor:
     """Mean absolute differences of log powers, so that faint and strong textures count alike, of images [B, 3, H, W] in
     [0, 1]: of the spectra around each place, of the batch's spectrum, and of the detail at each place within a token.
+
     The power around a place varies, and a decoder that cannot know it settles below the mean: the batch's spectrum asks
-    for the mean. The detail within a token keeps the decoder from putting all power into dots of the tokens' grid."""
+    for the mean. The detail within a token keeps the decoder from putting all power into dots of the tokens' grid.
+    """
     local = _log_difference(_local_spectra(made), _local_spectra(real), NOISE)
     batch = _log_difference(_batch_spectrum(made), _batch_spectrum(real), ROUNDING)
     even = detail_by_place(real).mean((-2, -1), keepdim=True)

@@ -63,8 +63,10 @@ class Beam:
         self.score = self.score.masked_fill(is_dropped, -torch.inf)
 
     def tree(self, total: int) -> DraftTree:
-        """The root and the `total` likeliest nodes, best first; the first n of them are the tree of n nodes. Scores
-        never rise along a path and the sort is stable, so parents are kept and precede their children."""
+        """The root and the `total` likeliest nodes, best first; the first n of them are the tree of n nodes.
+
+        Scores never rise along a path and the sort is stable, so parents are kept and precede their children.
+        """
         tokens, parents, scores = (torch.cat(part, 1) for part in zip(*self._grown, strict=True))
         order = scores.sort(dim=1, descending=True, stable=True).indices[:, : total + 1]
         places = torch.arange(order.shape[1], device=order.device).expand_as(order)

@@ -20,10 +20,12 @@ def drop_negligible(log_q: Tensor) -> Tensor:
 
 
 class StaticTree:
-    """A TreePolicy that grows level by level: one drafter forward per level, for the nodes with children. If top_k or
-    top_p keeps fewer codes than a node has children, the surplus children become padding where verification reads q.
-    Under shared noise they stay, so that the tree keeps its topology: an exact rule judges any child correctly, but a
-    Relaxation may commit such a code, although p = q = 0."""
+    """A TreePolicy that grows level by level: one drafter forward per level, for the nodes with children.
+
+    If top_k or top_p keeps fewer codes than a node has children, the surplus children become padding where
+    verification reads q. Under shared noise they stay, so that the tree keeps its topology: an exact rule judges any
+    child correctly, but a Relaxation may commit such a code, although p = q = 0.
+    """
 
     def __init__(self, paths: Sequence[Sequence[int]], name: str = "static") -> None:
         """paths: one per node below the root, e.g. [[0], [1], [0, 0]]."""

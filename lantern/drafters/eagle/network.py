@@ -67,9 +67,11 @@ class AddedLayers(FusedLayers):
 
 
 class EagleNetwork(nn.Module):
-    """Row i pairs feature i with token i + 1 and stands at that token's position; its output predicts feature i + 1. As
-    in the released drafters, fc reads [embedding; feature], and there is no norm at the end. Only Anole's has a norm
-    before attention."""
+    """Row i pairs feature i with token i + 1 and stands at that token's position; its output predicts feature i + 1.
+
+    As in the released drafters, fc reads [embedding; feature], and there is no norm at the end. Only Anole's has a
+    norm before attention.
+    """
 
     def __init__(
         self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None,

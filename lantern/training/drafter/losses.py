@@ -124,8 +124,10 @@ class Decayed:
 
 
 def chained_length(accepted: Tensor) -> Tensor:  # [depth, B, T] -> scalar
-    """Mean accepted length of a chain: sum over d of the product of the first d acceptance probabilities. accepted[d,
-    :, t] is the probability at token t after d drafted tokens: a chain follows the diagonal."""
+    """Mean accepted length of a chain: sum over d of the product of the first d acceptance probabilities.
+
+    accepted[d, :, t] is the probability at token t after d drafted tokens: a chain follows the diagonal.
+    """
     depth, _, length = accepted.shape
     roots = length - depth + 1
     diagonal = torch.stack([accepted[d, :, d : d + roots] for d in range(depth)])

@@ -21,9 +21,11 @@ def unroll(
     fed_back: Callable[[Tensor], Tensor] = lambda outputs: outputs,
 ) -> Iterator[Tensor]:  # fmt: skip
     """embeddings [B, T, D] of tokens, features [B, T, D] of the positions before them -> outputs of the first pass at
-    all positions [B, T, D], then of each later pass d at the positions roots + d [B, S, D]. roots: for each later pass
-    the positions [S] of its chains' roots: ascending, on the host, a subset of the previous pass's; fed_back: outputs
-    of a pass -> the features that the next one reads."""
+    all positions [B, T, D], then of each later pass d at the positions roots + d [B, S, D].
+
+    roots: for each later pass the positions [S] of its chains' roots: ascending, on the host, a subset of the
+    previous pass's; fed_back: outputs of a pass -> the features that the next one reads.
+    """
     attentions = [ChainAttention() for _ in range(network.num_layers)]
     former = torch.arange(embeddings.shape[1])
     yield (outputs := network(embeddings, features, rotation, None, attentions))
