@@ -210,29 +210,20 @@ class WritableFolder(Callback):
     """Ends the program before any work if its run folder cannot be written. A folder in ~ is that of the home."""
 
     def on_run_start(self, config: DictConfig, **_: object) -> None:
-        _make(_at_home(config, "run"))
+        _make(config, "run")
 
     def on_multirun_start(self, config: DictConfig, **_: object) -> None:
-        _make(_at_home(config, "sweep"))
+        _make(config, "sweep")
 
 
-def _at_home(config: DictConfig, kind: str) -> str:
-    place = config.hydra[kind]
-    folder = str(place.dir or "")
-    try:
-        if not folder.strip():
-            raise LanternError(f"hydra.{kind}.dir={folder} names no folder; give one")
-        if (found := in_home(folder)) != folder:
-            with read_write(config), open_dict(config):
-                place.dir = found
-                config.hydra.overrides.hydra.append(override(f"hydra.{kind}.dir", found))  # which each point reads anew
-            return found
-        return folder
-    except LanternError as error:
-        raise SystemExit(f"error: {error}") from error
-
-
-def _make(folder: str) -> None:
+def _make(config: DictConfig, kind: str) -> None:
+    given = str(config.hydra[kind].dir or "")
+    if not given.strip():
+        raise SystemExit(f"error: hydra.{kind}.dir={given} names no folder; give one")
+    if (folder := in_home(given)) != given:
+        with read_write(config), open_dict(config):
+            config.hydra[kind].dir = folder
+            config.hydra.overrides.hydra.append(override(f"hydra.{kind}.dir", folder))  # which each point reads anew
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         probe = Path(folder) / ".writable"

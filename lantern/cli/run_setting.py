@@ -41,7 +41,9 @@ def run_setting(
     check_numbers(config)
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
     request, run = request_of(cfg), EvaluationFolder(folder, sweep)
-    parts = _parts(cfg, name)
+    allow_tf32(cfg.tf32)
+    parts: dict[str, Any] = {part: built(cfg[part]) for part in ("drafter", "acceptance", "verification", "sampling")}
+    parts |= {"model": one_at_a_time(cfg.model), "name": name, "compile": cfg.compile}
     if not (reader := reader_of(parts["model"])).reads_any_text and callable(reader):
         reader([*request.timed.prompts, *request.batch.prompts])  # a metric would say less of a mistyped word
     hashes = _input_hashes(config, parts["model"], request.prompts)
@@ -94,13 +96,6 @@ def request_of(cfg: DictConfig) -> Request:
         compiled_baseline=speed.compiled_baseline, shards=cfg.shards, shard=cfg.shard,
         least_images=max((getattr(kind, "min_images", 0) for kind in kinds), default=0),
     )  # fmt: skip
-
-
-def _parts(cfg: DictConfig, name: str) -> dict[str, Any]:
-    """The arguments of pipelines, the tree aside."""
-    allow_tf32(cfg.tf32)
-    parts = {group: built(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling")}
-    return parts | {"model": one_at_a_time(cfg.model), "name": name, "compile": cfg.compile}
 
 
 def _input_hashes(config: Mapping, target: Target, prompts: Sequence[str]) -> dict[str, str | None]:

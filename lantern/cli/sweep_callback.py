@@ -106,7 +106,8 @@ class SweepReport(Callback):
             told = "the shards' records are in %s; measure them without shards by hydra.run.dir=%s, or hydra.sweep.dir"
             log.info(told + " for several settings", folder, folder)
             return
-        tracker, swept = instantiate(config.tracking), ", ".join(swept_keys(config))
+        tracker, varied = instantiate(config.tracking), [one for one in _overrides(config) if one.is_sweep_override()]
+        swept = ", ".join(dict.fromkeys(one.key_or_group for one in varied))  # those of a search included
         rows = report_sweep(folder, config.sweep.name, tracker, budget := instantiate(config.budget), swept)
         is_search = not hasattr(get_class(config.hydra.sweeper._target_), "split_arguments")
         tried = [row for row in rows if not is_baseline(row)]
@@ -215,11 +216,6 @@ def points_of(config: DictConfig) -> list[list[str]]:
     loader = _loader()
     sweeper.config, sweeper.hydra_context = config, loader and SimpleNamespace(config_loader=loader)
     return list(chain.from_iterable(sweeper.split_arguments(_overrides(config), None)))
-
-
-def swept_keys(config: DictConfig) -> list[str]:
-    """What a sweep varies: the settings with several values, those of a search included."""
-    return list(dict.fromkeys(one.key_or_group for one in _overrides(config) if one.is_sweep_override()))
 
 
 def _overrides(config: DictConfig) -> list[Override]:

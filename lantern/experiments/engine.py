@@ -36,7 +36,8 @@ class Benchmark:
     def run(self, pipeline: PipelineFactory, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
         """Writes benchmark.jsonl and prints the rows of each batch size."""
         target = pipeline(None).target
-        passes = pass_costs(target, self.num_nodes, prompts[0])
+        times = {size: _pass_ms(target, size, prompts[0]) for size in sorted({1, *self.num_nodes})}
+        passes = [{"nodes": n, "pass_ms": times[n], "over_one": times[n] / times[1]} for n in self.num_nodes]
         keep_rows(folder / "benchmark.jsonl", passes)
         rows = []
         for batch_size in self.batch_sizes:
@@ -90,13 +91,8 @@ def keep_rows(path: Path, rows: Sequence[Row]) -> None:
         print("  ".join(f"{key} {value}" for key, value in shown.items()))
 
 
-def pass_costs(target: Target, num_nodes: Sequence[int], prompt: str) -> list[Row]:
-    """Medians of one image's pass over a chain of N nodes, the cache half full, and relative to one node."""
-    times = {size: _pass_ms(target, size, prompt) for size in sorted({1, *num_nodes})}
-    return [{"nodes": size, "pass_ms": times[size], "over_one": times[size] / times[1]} for size in num_nodes]
-
-
 def _pass_ms(target: Target, size: int, prompt: str) -> float:
+    """The median of one image's passes over a chain of `size` nodes, the cache half full."""
     target.allocate(1, target.num_tokens // 2 + size)
     target.prefill([prompt], torch.arange(1))
     half = _chain(target, target.num_tokens // 2)

@@ -105,7 +105,9 @@ class HuggingFaceTarget(CachedTarget):
             return
         self.passes.clear()  # which read the tables in place
         self.prompts.length = self.prefix_len = length
-        self.rotation = line_table(length + self.num_tokens, self._head_dim).to(self.vocabulary.embed.device)
+        frequencies = 10000.0 ** (-torch.arange(half := self._head_dim // 2, dtype=torch.float64) / half)
+        table = rotation_pairs(torch.arange(length + self.num_tokens)[:, None] * frequencies)  # [P + L, 2, Dh]
+        self.rotation = table.float().to(self.vocabulary.embed.device)  # one-dimensional, for drafters
         self.rotary = rotary_table(self.rotation, precise(self.vocabulary.embed))  # for drafters; the body has its own
 
     def configured(self, cfg_scale: float, compiled: bool = False) -> Self:
@@ -276,10 +278,3 @@ def causal(pads: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """pads [B R] on the left, which attend to themselves only -> causal mask [B R, T, T] and positions [B R, T]."""
     positions = torch.arange(length, device=pads.device) - pads[:, None]
     return causal_mask(positions >= 0, length)[:, 0], positions.clamp(min=0)
-
-
-def line_table(length: int, head_dim: int, base: float = 10000.0) -> Tensor:
-    """[P + L, 2, Dh] as rotation_pairs, one-dimensional, for drafters."""
-    half = head_dim // 2
-    angle = torch.arange(length)[:, None] * base ** (-torch.arange(half, dtype=torch.float64) / half)
-    return rotation_pairs(angle).float()

@@ -205,7 +205,8 @@ class TargetSamples:
         """Samples at the first call; later calls read the cached table."""
         check_least(_place(name), 1, num_images=self.num_images, batch_size=self.batch_size)
         known, target = list(self.captions.split(name).captions), self.pipeline.target
-        captions = _spread(known, len(known) if self.num_images is None else self.num_images)
+        count = len(known) if self.num_images is None else self.num_images  # the first may all be of one folder
+        captions = [known[i % len(known)] for i in (spaced(len(known), count) if count < len(known) else range(count))]
         if self.is_part:
             captions = Random(0).sample(captions, len(captions))
         shard, limit = FEW if self.is_part else SAMPLED_PER_SHARD, TimeShare(self.limit_s, LEAST[name])
@@ -238,10 +239,3 @@ class TargetSamples:
 def _place(name: str) -> str:
     """Where a split's settings are in conf/task."""
     return "samples" if name == "train" else f"batches.splits.{name}"
-
-
-def _spread(captions: list[str], count: int) -> list[str]:
-    """`count` evenly spaced captions (cycling if there are fewer): the first may all be of one folder or class."""
-    if count < len(captions):
-        return [captions[i] for i in spaced(len(captions), count)]
-    return [captions[i % len(captions)] for i in range(count)]
