@@ -14,7 +14,7 @@ from lantern.training.run.entry import _place
 from lantern.training.run.fit import next_command
 
 TASKS = {path.stem: path.stem for path in (ROOT / "conf" / "task").glob("*.yaml")}  # what each exports
-TASKS |= {"drafter_self": "drafter", "decoder": "tokenizer"}
+TASKS |= {"drafter_self": "drafter", "window": "drafter", "decoder": "tokenizer"}
 
 
 @pytest.mark.parametrize("task", TASKS)
