@@ -117,6 +117,8 @@ def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOI
     config key of `checkpoint`."""
     state, config = read_drafter(checkpoint)
     remedy = f"give {setting}=<a drafter of this target>, or distil one with: {command_of(kind)}"
+    if ("num_blocks" in config) != (kind is not EagleNetwork):
+        raise CheckpointError(f"{checkpoint} is a drafter of another kind; {remedy}")
     _check(state, config, checkpoint, target, remedy)
     sizes = {name: config[name] for name in signature(kind).parameters if name in config}
     return checkpoints.load_described(kind, sizes, state, checkpoint, f"distil it again with: {command_of(kind)}")

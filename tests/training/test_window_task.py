@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support.tiny_tasks import MemorySplits, fit
-from support.toy import CODES, PROMPTS, decode, tiny_target
+from support.toy import PROMPTS, decode, tiny_target
 
 from lantern.drafters.jacobi.corrected import load_corrected_jacobi
 from lantern.drafters.loading import load_eagle
@@ -13,16 +13,16 @@ from lantern.training.drafter.teacher_forcing import target_features
 from lantern.training.drafter.window_task import Captions, WindowTask
 from lantern.trees.static import chain
 
+SIZES = {"hidden_dim": 16, "num_blocks": 2, "length": 6}
+SETTINGS = dict(lengths=[5, 3], branches=2, steps_per_batch=4, kept_batches=2, windows=48, validated_length=4)
+SETTINGS |= dict(lr=1e-2, muon_lr=1e-2, weight_decay=0.0, seed=0)
 MANY = PROMPTS * 8, [*range(8 * len(PROMPTS))]
 
 
 def window_task(target, **others: object) -> WindowTask:
-    sizes = {"hidden_dim": 16, "num_blocks": 2, "length": 6}
-    settings = dict(lengths=[5, 3], branches=2, steps_per_batch=4, kept_batches=2, windows=48, validated_length=4)
-    rates = dict(lr=1e-2, muon_lr=1e-2, weight_decay=0.0, seed=0)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return WindowTask(target, Sampling(), sizes, **(settings | rates | others))
+        return WindowTask(target, Sampling(), SIZES, **(SETTINGS | others))
 
 
 class ToyCaptions(MemorySplits):
@@ -59,12 +59,20 @@ def test_a_training_commits_more_tokens_and_changes_none(tmp_path):
     assert after.tokens_per_step > 1.05 * before.tokens_per_step
     again = window_task(target, start_from=str(tmp_path / "drafter"))
     assert all(map(torch.equal, again.network.parameters(), drafter.network.parameters()))
-    with pytest.raises(CheckpointError, match=r"distil it again with: python train\.py$"):
+    with pytest.raises(LanternError, match=r"has num_blocks=2; give task\.network\.num_blocks=2"):
+        WindowTask(target, Sampling(), SIZES | {"num_blocks": 3}, **SETTINGS, start_from=str(tmp_path / "drafter"))
+    with pytest.raises(CheckpointError, match=r"is a drafter of another kind; .*python train\.py$"):
         load_eagle(tmp_path / "drafter", target, chain(3), Sampling())
 
 
-def test_a_longer_window_than_the_network_corrects_is_one_clear_error():
-    """Catches an index error in the middle of a training."""
-    with pytest.raises(LanternError, match=r"drafter\.length=9"):
-        window_task(tiny_target())._record(PROMPTS[:1], (9, 0))
-    assert CODES > 9
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"lengths": [5, 7]}, r"task\.lengths\.1=7"), ({"lengths": []}, r"task\.lengths=\[\]"),
+        ({"validated_length": 1}, r"task\.validated_length=1"), ({"branches": 16}, r"task\.branches=16"),
+        ({"windows": 0}, r"task\.windows=0"),
+    ],
+)  # fmt: skip
+def test_values_without_meaning_are_refused_before_a_training(wrong, named):
+    with pytest.raises(LanternError, match=named):
+        window_task(tiny_target(), **wrong)

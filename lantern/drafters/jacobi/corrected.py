@@ -38,6 +38,8 @@ class Mixing(nn.Module):
     def __init__(self, dim: int, hidden_dim: int, places: int, groups: int, eps: float) -> None:
         """places: most of a window; groups: of channels, each with sums of its own."""
         super().__init__()
+        if hidden_dim % groups:
+            raise LanternError(f"hidden_dim={hidden_dim} is no multiple of {groups}; give one")
         self.norm = nn.RMSNorm(dim, eps=eps)
         self.gate_value = nn.Linear(dim, 2 * hidden_dim, bias=False)
         self.sums = nn.Parameter(0.02 * torch.randn(groups, places, places))

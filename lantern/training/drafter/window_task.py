@@ -18,7 +18,7 @@ from lantern.data.splits import Splits
 from lantern.drafters.eagle.feature_drafter import layered
 from lantern.drafters.jacobi.corrected import CorrectedJacobi, WindowNetwork
 from lantern.drafters.loading import DESCRIPTION, drafter_folder, load_network
-from lantern.errors import check_least, check_whole
+from lantern.errors import LanternError, check_least, check_whole
 from lantern.identity import digest
 from lantern.models.checkpoints import save_weights
 from lantern.noise import image_seed
@@ -107,6 +107,9 @@ class WindowTask(pl.LightningModule):
         before the next is decoded; windows: of a step; start_from: a drafter of this kind to train further."""
         super().__init__()
         check_whole("task", 1, steps_per_batch=steps_per_batch, kept_batches=kept_batches, windows=windows)
+        if not lengths:
+            raise LanternError("task.lengths=[] has none; give a length at least")
+        check_least("task", 0, 3 * max(lengths), branches=branches)
         self.target, self.sampling, self.seed, self.start_from = target, sampling, seed, start_from
         self.shapes = [(length, 0) for length in lengths] + [(max(lengths), branches)] * bool(branches)
         self.steps_per_batch, self.windows, self.kept_batches = steps_per_batch, windows, kept_batches
@@ -115,8 +118,14 @@ class WindowTask(pl.LightningModule):
         if start_from:
             folder = drafter_folder(start_from, setting="task.start_from")
             self.network: WindowNetwork = load_network(folder, target, "task.start_from", WindowNetwork)
+            if wrong := [
+                f"{name}={found}" for name, size in network.items() if (found := self._description[name]) != size
+            ]:
+                raise LanternError(f"task.start_from={start_from} has {wrong[0]}; give task.network.{wrong[0]}")
         else:
             self.network = WindowNetwork(dim, layers=late(layered(target).num_layers), row=target.grid[1], **network)
+        named = {f"lengths.{i}": length for i, length in enumerate(lengths)}
+        check_least("task", 2, self.network.length, validated_length=validated_length, **named)
         weight = target.embed_weight
         self._embed_weight = torch.cat([weight, weight.new_zeros(1, dim)])
         self._loss, self._pools = LogOverlap(), list[Pool]()
