@@ -94,7 +94,7 @@ def test_a_command_ends_with_its_sentence(tmp_path):
     ("evaluate.py", "sed=3", "sed is unknown to this command; did you mean seed? Else see"),
     ("evaluate.py", "+metod=jacobi", "nothing reads; did you mean method? Else see evaluate.py --help"),
     ("evaluate.py", "+method=jacoby", "'evaluate': method=jacoby is no option; did you mean jacobi? Else give one of "),
-    ("train.py", "drafter=eagel", "drafter=eagel is no option; did you mean eagle? Else give one of eagle, "),
+    ("train.py", "drafter=eagel", "drafter=eagel is no option; did you mean eagle? Else give one of corrected_"),
     ("export.py", "to=x model=lamagen", "model=lamagen is no option; did you mean llamagen? Else give one of anole, "),
     ("evaluate.py", "hydra/sweeper=optuna", "install it by pip install '.[optuna]'"),
     ("train.py", "+batch_size=16", "+batch_size=16"), ("train.py", "drafter.checkpoint=head", "drafter.checkpoint"),
