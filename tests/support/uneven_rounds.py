@@ -1,6 +1,7 @@
 """Rounds decoded by hand on the tiny target, with random verdicts, so that rows advance unevenly."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import causal_mask
-from lantern.types import Drafter
+from lantern.types import Drafter, DraftTree, Forward, Verdict
+from lantern.verification.shared_noise import SharedProposals
 
 
 class Drafted(NamedTuple):
@@ -66,3 +68,25 @@ def target_features(target: LlamaGenTarget, prompt: str, tokens: list[int], laye
             rows = block(rows, rotation, mask)
         parts.append(rows)
     return torch.cat(parts, dim=-1)
+
+
+class Likeliest(SharedProposals):
+    """Proposals without noise."""
+
+    def pick(self, laws: Tensor) -> Tensor:
+        return laws.argmax(-1)
+
+
+def judge_at_random(
+    target: LlamaGenTarget, drafter: Drafter, tree: DraftTree, generator: torch.Generator, some_stand: bool
+) -> tuple[Forward, Verdict]:
+    """A round behind a drafted window: a random path is accepted, with random picks. some_stand: of the guesses, as the
+    pass has read them."""
+    forward, verdict = target.verify(tree), random_verdict(generator, tree)
+    picks = torch.randint(CODES, tree.tokens.shape, generator=generator)
+    if some_stand:
+        picks[:, 1:-1:2] = tree.tokens[:, 2::2]
+    verdict = replace(verdict, picks=picks)
+    target.commit(verdict)
+    drafter.observe(tree, forward, drafter.sampling.law(forward.logits), verdict)
+    return forward, verdict

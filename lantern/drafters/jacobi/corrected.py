@@ -89,6 +89,11 @@ class WindowNetwork(nn.Module):
         return self.row + BEFORE
 
     @staticmethod
+    def embeddings(weight: Tensor) -> Tensor:  # [V, D] -> [V + 1, D]
+        """The target's, and zeros for a place without a token."""
+        return torch.cat([weight, weight.new_zeros(1, weight.shape[1])])
+
+    @staticmethod
     def ages(seen: Tensor, length: int) -> Tensor:
         """seen [B]: places of a window that a pass has read -> how far behind these each place lies [B, W + 1]."""
         behind = torch.arange(1, length + 1, device=seen.device) - seen[:, None]
@@ -101,19 +106,22 @@ class WindowNetwork(nn.Module):
             x = x + block(x)
         return self.out(self.norm(x))
 
-    def read(self, embed_weight: Tensor, tokens: Tensor, former: Tensor, at: Tensor, stale: Tensor) -> Tensor:
+    def read(
+        self, embed_weight: Tensor, tokens: Tensor, at: Tensor, own: Tensor, read: Tensor, stale: Tensor
+    ) -> Tensor:
         """What it reads at the window's places, from the one before the root on: [B, T, I].
 
-        embed_weight [V + 1, D], its last row zeros; tokens [B, S] of the image by position, with the guesses behind
-        the root, V where there is none; former: the same with the tokens that the last pass has read; at [B]: the
-        place before the root; stale [B, T, F]: what this pass has left there, see CorrectedJacobi.
+        embed_weight: of embeddings(); tokens [B, S] of the image by position, V where there is none; at [B]: the place
+        before the root; behind it own [B, W]: the root and the guesses, and read [B, W]: the tokens that the last pass
+        has read there; stale [B, T, F]: what this pass has left, see CorrectedJacobi.
         """
         count, dim = stale.shape[1], embed_weight.shape[1]
         places = (at[:, None] + torch.arange(count, device=at.device))[..., None]  # [B, T, 1]
         behind = places - torch.arange(1 + BEFORE, device=at.device)
         above = places + torch.arange(ABOVE, device=at.device) - self.row
-        own, read = (tokens.gather(1, torch.cat([behind, above], 2).flatten(1)), former.gather(1, behind.flatten(1)))
-        embedded, before = (F.embedding(part, embed_weight).unflatten(1, (count, -1)) for part in (own, read))
+        known = tokens.scatter(1, places[:, 1:, 0], own).gather(1, torch.cat([behind, above], 2).flatten(1))
+        former = tokens.scatter(1, places[:, 1:, 0], read).gather(1, behind.flatten(1))
+        embedded, before = (F.embedding(part, embed_weight).unflatten(1, (count, -1)) for part in (known, former))
         now, above = embedded.tensor_split([1 + BEFORE], 2)
         features = F.rms_norm(stale.unflatten(-1, (-1, dim)), (dim,), eps=1e-5)
         return torch.cat([now[:, :, :1], now - before, above, features], 2).flatten(2)
@@ -173,16 +181,14 @@ class CorrectedJacobi:
         self.num_nodes, self.depth = length + 1 + branches, length
         self.tree = TreeLabel(f"corrected_{length}+{branches}" if branches else f"corrected_{length}", KIND)
         self.forwards, self.forward_s = 0, 0.0
-        weight = target.embed_weight
-        self._embed_weight = torch.cat([weight, weight.new_zeros(1, weight.shape[1])])
-        self._front = network.front
+        self._embed_weight = network.embeddings(target.embed_weight)
 
     def allocate(self, batch_size: int) -> None:
         target, length, weight = self.target, self.depth, self.target.embed_weight
         if self.network.layers:
             layered(target).hand_out(self.network.layers)
         self._stale = weight.new_zeros(batch_size, length + 1, (1 + len(self.network.layers)) * weight.shape[1])
-        self._tokens = target.empty_tokens(batch_size, self._front + target.num_tokens + 2 * (length + 1))
+        self._tokens = target.empty_tokens(batch_size, self.network.front + target.num_tokens + 2 * (length + 1))
         self._picks, self._read = target.empty_tokens(2, batch_size, length)
         self._seen, self._at = target.empty_tokens(2, batch_size)
 
@@ -191,7 +197,7 @@ class CorrectedJacobi:
         self._stale[rows] = self._left(prefill.features[:, :, -1:])
         self._tokens[rows] = self._read[rows] = self.target.vocab_size
         self._picks[rows] = self._seen[rows] = 0
-        self._at[rows] = self._front - 1
+        self._at[rows] = self.network.front - 1
 
     def _left(self, features: Tensor) -> Tensor:  # [B, R, T, F] -> [B, T, F]
         dim = self._embed_weight.shape[1]
@@ -218,11 +224,10 @@ class CorrectedJacobi:
         """roots [B]; tokens [B, S], the place before the root at [B]; of the last pass: picks [B, W] behind each place,
         read [B, W] at it, seen [B], stale [B, W + 1, F] -> tokens and parents [B, N] of a tree."""
         ahead = torch.arange(self.depth, device=at.device)
-        own, slots = torch.cat([roots[:, None], picks[:, :-1]], 1), at[:, None] + 1 + ahead
+        own = torch.cat([roots[:, None], picks[:, :-1]], 1)
         settled = (own == read) & (ahead < seen[:, None])
-        age = self.network.ages(seen, self.depth)
-        sequences = tokens.scatter(1, slots, own), tokens.scatter(1, slots, read)
-        added = self._fused(self.network.read(self._embed_weight, *sequences, at, stale), age)[:, 1:]
+        inputs = self.network.read(self._embed_weight, tokens, at, own, read, stale)
+        added = self._fused(inputs, self.network.ages(seen, self.depth))[:, 1:]
         base = stale[:, 1:, : self._embed_weight.shape[1]]
         law = self.sampling.law(self.target.head(base + added.masked_fill(settled[..., None], 0.0).to(base.dtype)))
         proposals = proposals.over(*tables)

@@ -16,6 +16,7 @@ from torch import Tensor
 from lantern.acceptance.exact import Exact
 from lantern.data.splits import Splits
 from lantern.drafters.eagle.feature_drafter import layered
+from lantern.drafters.jacobi.branches import MAX_RANKS
 from lantern.drafters.jacobi.corrected import CorrectedJacobi, WindowNetwork
 from lantern.drafters.loading import DESCRIPTION, drafter_folder, load_network
 from lantern.errors import LanternError, check_least, check_whole
@@ -56,7 +57,7 @@ class Recorder(CorrectedJacobi):
 
     def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         guesses = torch.cat([roots[:, None], self._picks[:, :-1]], 1)
-        root = self._at + 1 - self._front
+        root = self._at + 1 - self.network.front
         self.rounds.append(Windows(self._images, root, guesses, self._read, self._seen, self._stale))
         return super().draft(roots, tokens_left, proposals)
 
@@ -97,6 +98,8 @@ class CaptionSplit(list):
 class WindowTask(pl.LightningModule):
     """Batches: {"caption": B captions}. A resumed training decodes anew."""
 
+    evaluate_with = ("+method=corrected_jacobi",)
+
     def __init__(
         self, target: Target, sampling: Sampling, network: dict[str, int], lengths: Sequence[int], branches: int,
         steps_per_batch: int, windows: int, kept_batches: int, lr: float, muon_lr: float, weight_decay: float,
@@ -109,12 +112,11 @@ class WindowTask(pl.LightningModule):
         check_whole("task", 1, steps_per_batch=steps_per_batch, kept_batches=kept_batches, windows=windows)
         if not lengths:
             raise LanternError("task.lengths=[] has none; give a length at least")
-        check_least("task", 0, 3 * max(lengths), branches=branches)
+        check_least("task", 0, (MAX_RANKS - 1) * max(lengths), branches=branches)
         self.target, self.sampling, self.seed, self.start_from = target, sampling, seed, start_from
         self.shapes = [(length, 0) for length in lengths] + [(max(lengths), branches)] * bool(branches)
         self.steps_per_batch, self.windows, self.kept_batches = steps_per_batch, windows, kept_batches
         self.lr, self.muon_lr, self.weight_decay, self.validated_length = lr, muon_lr, weight_decay, validated_length
-        dim = target.embed_weight.shape[1]
         if start_from:
             folder = drafter_folder(start_from, setting="task.start_from")
             self.network: WindowNetwork = load_network(folder, target, "task.start_from", WindowNetwork)
@@ -123,11 +125,11 @@ class WindowTask(pl.LightningModule):
             ]:
                 raise LanternError(f"task.start_from={start_from} has {wrong[0]}; give task.network.{wrong[0]}")
         else:
-            self.network = WindowNetwork(dim, layers=late(layered(target).num_layers), row=target.grid[1], **network)
+            sizes = {"dim": target.embed_weight.shape[1], "row": target.grid[1], **network}
+            self.network = WindowNetwork(layers=late(layered(target).num_layers), **sizes)
         named = {f"lengths.{i}": length for i, length in enumerate(lengths)}
         check_least("task", 2, self.network.length, validated_length=validated_length, **named)
-        weight = target.embed_weight
-        self._embed_weight = torch.cat([weight, weight.new_zeros(1, dim)])
+        self._embed_weight = self.network.embeddings(target.embed_weight)
         self._loss, self._pools = LogOverlap(), list[Pool]()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -141,10 +143,6 @@ class WindowTask(pl.LightningModule):
         """Writes the drafter in the format of lantern.drafters.loading."""
         state = {name: weight.to(self.target.embed_weight.dtype) for name, weight in self.network.state_dict().items()}
         save_weights(folder, state, self._description)
-
-    @property
-    def evaluate_with(self) -> list[str]:
-        return ["+method=corrected_jacobi"]
 
     @property
     def _description(self) -> dict[str, Any]:
@@ -201,9 +199,8 @@ class WindowTask(pl.LightningModule):
         is_right = truth.gather(1, front + places) == windows.guesses
         unseen = ahead >= windows.seen[:, None]
         corrected = ((windows.guesses != windows.read) | unseen) & (places + 1 < length)
-        slots = front + places
-        sequences = truth.scatter(1, slots, windows.guesses), truth.scatter(1, slots, windows.read)
-        inputs = self.network.read(self._embed_weight, *sequences, front + windows.root - 1, windows.stale)
+        given = front + windows.root - 1, windows.guesses, windows.read, windows.stale
+        inputs = self.network.read(self._embed_weight, truth, *given)
         added = self.network(inputs.to(self.network.fc.weight.dtype), self.network.ages(windows.seen, count))[:, 1:]
         rows = corrected.flatten().nonzero()[:, 0]
         base = windows.stale[:, 1:, : added.shape[2]].flatten(0, 1)[rows]

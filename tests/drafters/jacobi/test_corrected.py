@@ -1,29 +1,19 @@
 """A corrected window against correcting written out place by place. Verification hides a drafter's mistakes from the
 output, so nothing else would notice them than a lower speed."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 import torch.nn.functional as F
-from support.toy import CODES, DIM, PROMPTS, decode, plain_tokens, random_verdict, tiny_target, tiny_window
-from support.uneven_rounds import target_features
+from support.toy import CODES, DIM, PROMPTS, decode, plain_tokens, tiny_target, tiny_window
+from support.uneven_rounds import Likeliest, judge_at_random, target_features
 
 from lantern.drafters.jacobi.corrected import BEFORE, CorrectedJacobi, FusedWindow, WindowNetwork
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.verification.shared_noise import SharedProposals
 
 LENGTH, LAYERS = 5, (1, 0)
-
-
-class Likeliest(SharedProposals):
-    """Proposals without noise."""
-
-    def pick(self, laws: torch.Tensor) -> torch.Tensor:
-        return laws.argmax(-1)
 
 
 class Left:
@@ -106,17 +96,12 @@ def test_a_window_is_corrected_as_written_out_place_by_place(cfg_scale, layers):
         for row, tokens in enumerate(committed):
             assert tree.tokens[row].tolist() == [tokens[-1], *slow_corrected(drafter, tokens, left[row])]
             corrected += bool(left[row].tokens)
-        forward, verdict = target.verify(tree), random_verdict(generator, tree)
-        picks = torch.randint(CODES, tree.tokens.shape, generator=generator)
-        picks[:, 1:-1:2] = tree.tokens[:, 2::2]  # some of the guesses stand as the pass has read them
-        verdict = replace(verdict, picks=picks)
-        target.commit(verdict)
-        drafter.observe(tree, forward, drafter.sampling.law(forward.logits), verdict)
+        forward, verdict = judge_at_random(target, drafter, tree, generator, some_stand=True)
         for row, accepted in enumerate(verdict.accepted.tolist()):
             committed[row] += [*tree.tokens[row, 1 : accepted + 1].tolist(), int(verdict.next_token[row])]
             behind = slice(accepted + 1, None)
             found = forward.features[row, :, accepted], forward.features[row, :, behind]
-            kept = picks[row, min(accepted + 1, LENGTH) :].tolist()
+            kept = verdict.picks[row, min(accepted + 1, LENGTH) :].tolist()
             left[row] = Left(*found, tree.tokens[row, behind].tolist(), kept)
     assert len({len(tokens) for tokens in committed}) > 1  # uneven
     assert corrected > 6

@@ -1,27 +1,17 @@
 """A refined window against refining written out position by position. Verification hides a drafter's mistakes from the
 output, so nothing else would notice them than a lower speed."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from support.tiny_refined import LENGTH, SHARE, tiny_refined
-from support.toy import CODES, DIM, PROMPTS, random_verdict, tiny_target
-from support.uneven_rounds import target_features
+from support.toy import CODES, DIM, PROMPTS, tiny_target
+from support.uneven_rounds import Likeliest, judge_at_random, target_features
 
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.errors import LanternError
 from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.sampling import Sampling
-from lantern.verification.shared_noise import SharedProposals
-
-
-class Likeliest(SharedProposals):
-    """Proposals without noise."""
-
-    def pick(self, laws: torch.Tensor) -> torch.Tensor:
-        return laws.argmax(-1)
 
 
 class Recording(Likeliest):
@@ -98,13 +88,7 @@ def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, pass
             slow = slow_refined(drafter, prompts[row], tokens, left[row], passes)
             assert tree.tokens[row].tolist() == [tokens[-1], *slow]
             refined += bool(left[row].tokens)
-        forward, verdict = target.verify(tree), random_verdict(generator, tree)
-        picks = torch.randint(CODES, tree.tokens.shape, generator=generator)
-        if turn == 0:  # some of the guesses stand as the pass has read them
-            picks[:, 1:-1:2] = tree.tokens[:, 2::2]
-        verdict = replace(verdict, picks=picks)
-        target.commit(verdict)
-        drafter.observe(tree, forward, drafter.sampling.law(forward.logits), verdict)
+        forward, verdict = judge_at_random(target, drafter, tree, generator, some_stand=turn == 0)
         for row, accepted in enumerate(verdict.accepted.tolist()):
             committed[row] += [*tree.tokens[row, 1 : accepted + 1].tolist(), int(verdict.next_token[row])]
             behind = slice(accepted + 1, None)
