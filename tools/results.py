@@ -256,10 +256,10 @@ class Again:
 def measure_again(
     tables: Sequence[Table], docs: Path, folder: Path, run: Run, time: Time, now: Now = hashes_of
 ) -> list[Again]:  # fmt: skip
-    """Measures the timed rows of tables again: first the times of all, then what is counted, which needs no quiet
-    machine. Counts of the same code, weights and settings are taken from the kept row; others are made by the row's
-    command, which finds its times on record. A stopped run goes on by the kept rows that `folder` remembers; who
-    removes it begins anew. Returns all these rows."""
+    """Measures the timed rows of tables again: first the times of all, each kept with the counts of before, then what is
+    counted, which needs no quiet machine: rows whose counts are of other code, by the row's command, which finds its
+    times on record. Until then they are named as of earlier code. A stopped run goes on by the kept rows that `folder`
+    remembers; who removes it begins anew. Returns all these rows."""
     every = []
     for table in tables:
         path = docs / "rows" / f"{table.name}.jsonl"
@@ -270,17 +270,14 @@ def measure_again(
                     home.mkdir(parents=True, exist_ok=True)
                     replace_text(home / BEFORE, encode(row))
                 every.append(Again(table, label, home, read_object(home / BEFORE)))
-    due = [one for one in every if one.now(docs) == one.before]
-    uncounted = []
-    for group in in_groups(due):
+    for group in in_groups([one for one in every if one.now(docs) == one.before]):
         print(f"{group[0].table.name}: times {', '.join(one.label for one in group)}", flush=True)
         timed = time([(one.settings, one.before["model"], one.home) for one in group])
         for one, row_of in zip(group, timed, strict=True):
-            hashes = now(one.settings)
-            if stale(one.before, hashes):
-                uncounted.append(one)
-            else:
-                keep(one.table, docs, one.label, with_times_of(one.before, row_of()) | hashes)
+            if stale(one.before, now(one.settings)) in ([], ["code"]):  # else it is another method's
+                counted = {name: one.before[name] for name in WRITTEN if name in one.before}
+                keep(one.table, docs, one.label, with_times_of(one.before, row_of()) | counted)
+    uncounted = [one for one in every if stale(one.now(docs), now(one.settings))]
     print(
         f"all times are taken; {len(uncounted)} rows are to be counted, on a machine that need not be quiet", flush=True
     )
