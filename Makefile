@@ -24,7 +24,7 @@ env: .venv/.installed  ## install the pinned environment into .venv
 	$(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(PY) -m lantern.cli.torchvision_operators
+	$(PY) -m tools.torchvision_operators
 	@touch $@
 
 demo: env  ## distil a drafter for a minute, sweep LANTERN's delta beside lossless decoding, into RUN; goes on where it was stopped

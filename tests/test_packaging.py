@@ -18,7 +18,7 @@ from support.paths import ROOT
 from test_layout import imports_of
 
 import lantern
-from lantern.cli.torchvision_operators import mend
+from tools.torchvision_operators import mend
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]

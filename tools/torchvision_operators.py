@@ -1,4 +1,4 @@
-"""python -m lantern.cli.torchvision_operators, the end of `make env`: makes PyPI's torchvision importable beside a CPU
+"""python -m tools.torchvision_operators, the end of `make env`: makes PyPI's torchvision importable beside a CPU
 build of torch, by defining in it the C++ operators that it lacks there. pytorch_lightning, torch_fidelity and
 transformers import torchvision where it is installed."""
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 MENDED = """
 
-if not _has_ops():  # written by python -m lantern.cli.torchvision_operators: this torch is another build
+if not _has_ops():  # written by python -m tools.torchvision_operators: this torch is another build
     _operators = torch.library.Library("torchvision", "DEF")
     for _name in ("nms", "qnms"):
         _operators.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
