@@ -58,7 +58,7 @@ def target_task(weights: Path, seed: int = 0, **others: object) -> TargetTask:
 def drafter_task(
     target, sampling: Sampling | None = None, seed: int = 0, recipe: Recipe | None = None, **others: object
 ) -> DrafterTask:
-    """others: DrafterTask's student, start_from and validation_depth."""
+    """others: DrafterTask's num_layers, start_from and validation_depth."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return DrafterTask(

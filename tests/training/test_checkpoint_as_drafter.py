@@ -15,7 +15,7 @@ from lantern.drafters.loading import load_eagle
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_weights
 from lantern.sampling import Sampling
-from lantern.training.drafter.variants import EagleStudent
+from lantern.training.drafter.variants import loaded_network
 from lantern.trees.static import chain
 
 
@@ -32,7 +32,7 @@ def trained(target, folder: Path, *callbacks, **others) -> tuple[Path, Path]:
 @pytest.mark.parametrize(("recipe", "num_layers"), [("feature_lk", 1), ("eagle3", 1), ("layered", 2)])
 def test_a_checkpoint_is_the_drafter_that_its_training_exports(target, tmp_path, recipe, num_layers):
     """Catches another step's weights, and layers that are forgotten or that nothing has trained."""
-    given = {"recipe": shipped(recipe, "recipe.depth=2"), "student": EagleStudent(num_layers)}
+    given = {"recipe": shipped(recipe, "recipe.depth=2"), "num_layers": num_layers}
     checkpoint, exported = trained(target, tmp_path, **given)
     write_drafter(str(checkpoint), target, str(tmp_path / "copy"))
     assert load_weights(tmp_path / "copy")[1] == load_weights(exported)[1]
@@ -50,8 +50,8 @@ def test_a_checkpoint_is_the_drafter_that_its_training_exports(target, tmp_path,
 
 def test_further_layers_change_nothing_at_first(target, tmp_path):
     """Catches a layer that is no identity, and one that is added behind too many."""
-    _, exported = trained(target, tmp_path, student=EagleStudent(2))
-    own, same, deeper = (EagleStudent(count).load(str(exported), target) for count in (2, 1, 4))
+    _, exported = trained(target, tmp_path, num_layers=2)
+    own, same, deeper = (loaded_network(str(exported), target, count) for count in (2, 1, 4))
     assert [network.num_layers for network in (own, same, deeper)] == [2, 2, 4]
     x, features = torch.randn(2, 2, 5, target.embed_weight.shape[1], generator=torch.Generator().manual_seed(0))
     read = x, features, target.rotation[None, :5], None

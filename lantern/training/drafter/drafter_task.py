@@ -17,7 +17,7 @@ from torch.utils.data import default_collate
 from lantern.drafters.eagle.feature_drafter import layered, require_layers
 from lantern.drafters.eagle.network import AddedLayers, EagleNetwork
 from lantern.drafters.loading import DESCRIPTION
-from lantern.errors import LanternError, check_least
+from lantern.errors import LanternError, check_least, check_whole
 from lantern.models.checkpoints import save_weights
 from lantern.models.token_grid import has_latents
 from lantern.sampling import Sampling
@@ -26,7 +26,7 @@ from lantern.training.drafter.losses import chained_length, overlap
 from lantern.training.drafter.recipe import Recipe
 from lantern.training.drafter.teacher_forcing import GuidedLaws, head_backward, site_losses, target_features
 from lantern.training.drafter.unroll import Unroll, all_roots, unroll
-from lantern.training.drafter.variants import EagleStudent, describe, start_linear
+from lantern.training.drafter.variants import describe, loaded_network, new_network, start_linear
 from lantern.training.optimizers import matrices, muon_with_adamw
 from lantern.training.run.budget import progress_of
 from lantern.types import Target
@@ -52,20 +52,21 @@ class DrafterTask(pl.LightningModule):
 
     def __init__(
         self, target: Target, sampling: Sampling, recipe: Recipe, lr: float, muon_lr: float, weight_decay: float,
-        validation_depth: int, seed: int, student: EagleStudent | None = None, start_from: str | None = None,
+        validation_depth: int, seed: int, num_layers: int = 1, start_from: str | None = None,
     ) -> None:  # fmt: skip
-        """student: of one layer by default; start_from: a drafter checkpoint to train further."""
+        """num_layers: of the drafter, at least; start_from: a drafter checkpoint to train further."""
         super().__init__()
         if has_latents(target):
             raise LanternError("drafters are trained for codes, not for latents; drafter=latent_jacobi is untrained")
+        check_whole("distil.student", 1, num_layers=num_layers)
         check_least("distil", 1, validation_depth=validation_depth)
         self.target, self.sampling, self.recipe = target, sampling, recipe
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
         self.validation_depth, self.seed = validation_depth, seed
-        self.student, self.start_from = student or EagleStudent(), start_from
+        self.num_layers, self.start_from = num_layers, start_from
         layers = recipe.layers(layered(target).num_layers) if recipe.layers else ()
         reads = layers, recipe.adds_layers
-        self.network = self._load(start_from, *reads) if start_from else self.student.build(target, *reads)
+        self.network = self._load(start_from, *reads) if start_from else new_network(target, num_layers, *reads)
 
     @cached_property
     def _head_backward(self):
@@ -73,7 +74,7 @@ class DrafterTask(pl.LightningModule):
         return head_backward(self.target)
 
     def _load(self, start_from: str, layers: Sequence[int], adds_layers: bool) -> EagleNetwork:
-        network = self.student.load(start_from, self.target)
+        network = loaded_network(start_from, self.target, self.num_layers)
         if adds_layers and not network.reads.layers:  # the added layers' map starts at zero
             require_layers(self.target, layers)
             network.reads = AddedLayers(network.fc.out_features, layers)

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from lantern.drafters.eagle.feature_drafter import require_layers
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import drafter_folder, load_network
-from lantern.errors import check_whole
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.types import Target
@@ -19,20 +18,16 @@ WIDTH_MULTIPLE = 64  # of feed-forward widths
 RIDGE = 0.01  # regularisation of least squares, relative to the inputs' variance
 
 
-class EagleStudent:
-    """EAGLE, of num_layers at least."""
+def new_network(target: Target, num_layers: int, layers: Sequence[int], adds_layers: bool = False) -> EagleNetwork:
+    """EAGLE's, to be trained."""
+    require_layers(target, layers)
+    network = EagleNetwork(*layer_sizes(target), layers=layers, adds_layers=adds_layers)
+    return deepened(target, initialised(target, network), num_layers)
 
-    def __init__(self, num_layers: int = 1) -> None:
-        check_whole("distil.student", 1, num_layers=num_layers)
-        self.num_layers = num_layers
 
-    def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> EagleNetwork:
-        require_layers(target, layers)
-        network = EagleNetwork(*layer_sizes(target), layers=layers, adds_layers=adds_layers)
-        return deepened(target, initialised(target, network), self.num_layers)
-
-    def load(self, checkpoint: str, target: Target) -> EagleNetwork:
-        return deepened(target, load_network(drafter_folder(checkpoint, setting=START), target, START), self.num_layers)
+def loaded_network(checkpoint: str, target: Target, num_layers: int = 1) -> EagleNetwork:
+    """A drafter's, to be trained further."""
+    return deepened(target, load_network(drafter_folder(checkpoint, setting=START), target, START), num_layers)
 
 
 def describe(network: EagleNetwork, target: Target) -> dict:

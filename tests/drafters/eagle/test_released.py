@@ -30,7 +30,7 @@ from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer
 from lantern.sampling import Sampling
 from lantern.training.drafter.drafter_task import DrafterTask
-from lantern.training.drafter.variants import EagleStudent
+from lantern.training.drafter.variants import loaded_network
 from lantern.trees.static import chain
 
 DRAFTER = GOLDEN / "lantern_drafter_tiny"
@@ -190,7 +190,7 @@ def test_a_hub_id_brings_a_drafters_files_and_half_of_them_are_fetched_again(tmp
     assert drafter.weights_hash == weights_hash(DRAFTER)
     written = write_drafter("owner/drafter", target_of(), str(tmp_path / "ours"))
     assert load_weights(written.parent)[0].keys() == read_drafter(DRAFTER)[0].keys()
-    assert EagleStudent().load("owner/drafter", target_of()).fc.weight.equal(drafter.network.fc.weight)
+    assert loaded_network("owner/drafter", target_of()).fc.weight.equal(drafter.network.fc.weight)
 
 
 def test_a_drafter_that_cannot_be_had_is_one_sentence(monkeypatch):
@@ -203,4 +203,4 @@ def test_a_drafter_that_cannot_be_had_is_one_sentence(monkeypatch):
     with pytest.raises(CheckpointError, match=r"nothing at drafter\.checkpoint=/no/such; .*train\.py"):
         load_eagle("/no/such", target_of(), chain(2), Sampling())
     with pytest.raises(CheckpointError, match=r"nothing at task\.start_from=/no/such"):
-        EagleStudent().load("/no/such", target_of())
+        loaded_network("/no/such", target_of())
