@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any
 
 from lantern import decoding
 from lantern.acceptance.exact import Exact
@@ -29,12 +29,7 @@ PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled", "windo
 OF_A_RULE = ("name", "verification", "lossless", "parameters", "judge")
 RULE_KEYS = ("k", "delta", "lam")  # parameters that have a column of their own in every row
 FILLED_IN = ("codebook", "rule", "sampling", "target", "tree")  # arguments of parts that are no settings
-
-
-class DrafterOverrides(NamedTuple):
-    """Arguments of a drafter's constructor, such as its tree and the length of its window."""
-
-    settings: Mapping[str, object]  # by the names of its parameters
+DrafterOverrides = Mapping[str, object]  # arguments of a drafter's constructor, such as its tree or a window's length
 
 
 @dataclass(frozen=True)
@@ -115,7 +110,7 @@ class PipelineFactory:
         """Plain decoding for shape None or a drafter that drafts nothing, whatever the rule."""
         if shape is None:
             return self.plain.baseline()
-        drafter, given = self.drafter, shape.settings if isinstance(shape, DrafterOverrides) else {"tree": shape}
+        drafter, given = self.drafter, shape if isinstance(shape, Mapping) else {"tree": shape}
         if isinstance(drafter, partial):
             settings = drafter.keywords | {name: given[name] for name in self.drafter_parameters & set(given)}
             drafter = partial(drafter.func, *drafter.args, **settings)

@@ -149,7 +149,7 @@ def own_settings(config: Mapping, tree: object, grows_tree: bool) -> Row:
     held = leaves({group: config[group] for group in groups})
     numbers = {name: value for name, value in held.items() if isinstance(value, int | float) and "._" not in name}
     if is_auto and tree.found:
-        found = {f"drafter.{name}": value for name, value in tree.found.settings.items()}
+        found = {f"drafter.{name}": value for name, value in tree.found.items()}
         numbers |= {name: found[name] for name in numbers.keys() & found}
     start = config["drafter"].get("start")
     return numbers | ({"drafter.start": start["_target_"].rsplit(".", 1)[-1].lower()} if start else {})

@@ -3,7 +3,7 @@ list of shapes is timed on the same images; the best one is taken only if it bea
 
 import heapq
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -41,12 +41,12 @@ log = logging.getLogger(__name__)
 def shapes_for(parameters: frozenset[str]) -> list[DrafterOverrides]:
     """The shapes that are timed with a drafter of these parameters."""
     if {"length", "branches"} <= parameters:
-        return [DrafterOverrides({"length": length, "branches": branches}) for length, branches in BRANCHING]
+        return [{"length": length, "branches": branches} for length, branches in BRANCHING]
     trees: list[TreePolicy] = [best_tree([SHARES[:1]] * nodes, nodes, nodes) for nodes in CHAINS]
     trees += [best_tree([SHARES] * levels, nodes, levels) for nodes, levels in STATIC]
     trees += [Eagle2Tree(n, levels, min(n, WIDTH), f"auto_eagle2_{n}_{levels}") for n, levels in DYNAMIC]
-    shapes = [DrafterOverrides({"tree": tree}) for tree in trees] if "tree" in parameters else []
-    return [*shapes, *(DrafterOverrides({"length": n}) for n in WINDOWS if "length" in parameters)]
+    shapes: list[DrafterOverrides] = [{"tree": tree} for tree in trees] if "tree" in parameters else []
+    return [*shapes, *({"length": n} for n in WINDOWS if "length" in parameters)]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class SavedChoice:
 
 def shape_label(shape: DrafterOverrides | None) -> str:
     """Such as "tree auto_static_16_4", different for different shapes of shapes_for."""
-    settings = shape.settings.items() if shape else ()
+    settings = shape.items() if shape else ()
     return ", ".join(f"{name} {getattr(value, 'name', value)}" for name, value in settings) or "plain decoding"
 
 
@@ -163,10 +163,10 @@ def resolve_tree(
     """The shape that tree=auto finds, if there are any for the drafter; another tree unchanged. Settings of a tree that
     were given to a drafter which grows none, such as a window, are warned of."""
     if not isinstance(tree, AutoTree):
-        if given and not isinstance(tree, DrafterOverrides) and "tree" not in pipelines.drafter_parameters:
+        if given and not isinstance(tree, Mapping) and "tree" not in pipelines.drafter_parameters:
             log.warning("%s changes nothing: this drafter grows no tree; give drafter.…", ", ".join(given))
         return tree
-    return tree.resolve(pipelines) if shapes_for(pipelines.drafter_parameters) else DrafterOverrides({})
+    return tree.resolve(pipelines) if shapes_for(pipelines.drafter_parameters) else {}
 
 
 def search_seed(number: int) -> int:

@@ -17,7 +17,6 @@ from lantern.cli.run_setting import own_settings, run_setting
 from lantern.cli.settings import check_settings
 from lantern.errors import LanternError
 from lantern.evaluation.rows import read_rows
-from lantern.pipeline import DrafterOverrides
 from lantern.runtime import memory
 from lantern.runtime.memory import Estimate, num_bytes
 
@@ -28,7 +27,7 @@ def test_a_row_names_the_window_that_was_found_and_not_the_one_of_the_config():
     """Catches a row of tree=auto that contradicts itself, and one that leaves out a tree's size."""
     cfg = composed("evaluate", "tree=auto", "drafter=refined_jacobi")
     tree = instantiate(cfg.tree)
-    tree.found = DrafterOverrides({"length": 14})
+    tree.found = {"length": 14}
     assert own_settings(cfg, tree, grows_tree=False)["drafter.length"] == 14
     cfg = composed("evaluate", "tree=eagle2", "tree.total=40")
     expected = {"tree.total": 40, "tree.depth": 5, "tree.width": 10}

@@ -1,14 +1,13 @@
 """A machine for tree=auto to search on: acceptance as on a chain, and rounds of given costs."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import torch
 
 from lantern.engine.graphs import EagerPasses
-from lantern.pipeline import DrafterOverrides
 from lantern.runtime.memory import check_memory
 from lantern.types import Generation, Round
 
@@ -36,7 +35,7 @@ class Machine:
 
     def parts(self, shape) -> tuple[int, int, list[int], list[float]]:
         """Nodes, levels, and the nodes and chances of the path of likeliest nodes."""
-        settings = shape.settings if isinstance(shape, DrafterOverrides) else {"tree": shape} if shape else {}
+        settings = shape if isinstance(shape, Mapping) else {"tree": shape} if shape else {}
         tree, length = settings.get("tree"), settings.get("length", 0)
         nodes, levels = (tree.num_nodes - 1, tree.depth) if tree else (0, 0)
         chances = [self.drafted(depth) for depth in range(1, levels + 1)]

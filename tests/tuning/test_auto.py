@@ -18,7 +18,7 @@ def found(machine: Machine, batch_size: int = 1) -> DrafterOverrides | None:
 def test_cheap_levels_give_deep_trees_and_dear_nodes_small_ones():
     """Catches a choice that ignores what a node or a level costs."""
     costs = {"deep": (0.01, 0.01), "shallow": (0.01, 0.3), "small": (0.2, 0.01)}
-    trees = {name: found(Machine(1.0, *cost)).settings["tree"] for name, cost in costs.items()}
+    trees = {name: found(Machine(1.0, *cost))["tree"] for name, cost in costs.items()}
     assert trees["deep"].depth > trees["shallow"].depth
     assert trees["small"].num_nodes <= 7
     assert trees["deep"].name.startswith("auto_")
@@ -28,9 +28,9 @@ def test_cheap_levels_give_deep_trees_and_dear_nodes_small_ones():
 def test_the_window_is_as_long_as_its_nodes_are_cheap(node):
     """Catches a length that ignores what a node costs, or what deep guesses bring."""
     machine = Machine(1.0, node, 0.0, frozenset(JACOBI), guessed=lambda depth, length: 0.8)
-    best = max(machine.speed(DrafterOverrides({"length": length}), 1) for length in WINDOWS)
+    best = max(machine.speed({"length": length}, 1) for length in WINDOWS)
     shape = found(machine)
-    assert set(shape.settings) == {"length"}
+    assert set(shape) == {"length"}
     assert machine.speed(shape, 1) > 0.95 * best
 
 
@@ -38,7 +38,7 @@ def test_the_window_is_as_long_as_its_nodes_are_cheap(node):
 def test_a_window_branches_where_nodes_are_cheap(node, branches):
     """Catches branches that are never tried, and such as cost more than they bring."""
     shape = found(Machine(1.0, node, 0.0, frozenset(REFINED), guessed=lambda depth, length: 0.8))
-    assert shape.settings["branches"] in branches
+    assert shape["branches"] in branches
 
 
 def test_what_the_search_recorded_ends_with_it(monkeypatch):
@@ -56,7 +56,7 @@ class ShallowMachine(Machine):
     levels = 4
 
     def __call__(self, shape):
-        if shape and shape.settings["tree"].depth > self.levels:
+        if shape and shape["tree"].depth > self.levels:
             raise LanternError("give a shallower tree")
         return super().__call__(shape)
 
@@ -67,25 +67,25 @@ def test_trees_are_no_deeper_than_the_drafter_predicts(monkeypatch, levels):
     be."""
     monkeypatch.setattr(ShallowMachine, "levels", levels)
     machine = ShallowMachine(1.0, 0.01, 0.01, drafted=lambda depth: 0.9)
-    assert found(machine).settings["tree"].depth == levels
+    assert found(machine)["tree"].depth == levels
 
 
 def test_what_does_not_fit_in_memory_is_not_tried(monkeypatch):
     """Catches a search that ends with advice to give a smaller batch, where small trees of this batch fit."""
     monkeypatch.setattr(memory, "available_memory", lambda device: 64 * 5 * 10**6)
     cheap = {"node": 0.0001, "level": 0.01, "drafted": lambda depth: 0.9}
-    whole = found(Machine(1.0, **cheap), 64).settings["tree"]
+    whole = found(Machine(1.0, **cheap), 64)["tree"]
     fitting = found(Machine(1.0, **cheap, target=Cache(node_bytes=10**6)), 64)
     assert whole.num_nodes > 5
-    assert 1 < fitting.settings["tree"].num_nodes <= 5
+    assert 1 < fitting["tree"].num_nodes <= 5
 
 
 def test_a_shape_that_leaves_the_rule_nothing_to_judge_is_not_tried():
     """Catches a choice that is stored and then refused, in every further start of the run."""
     dear = {"node": 0.01, "level": 0.5, "drafted": lambda depth: 0.9}
-    deepest = found(Machine(1.0, **dear)).settings["tree"].depth
+    deepest = found(Machine(1.0, **dear))["tree"].depth
     chosen = found(Machine(1.0, **dear, skip=deepest))
-    assert chosen is None or chosen.settings["tree"].depth > deepest
+    assert chosen is None or chosen["tree"].depth > deepest
 
 
 def test_no_tree_where_plain_decoding_is_faster():
@@ -126,7 +126,7 @@ def test_a_killed_run_goes_on_with_the_shape_it_had_found_or_with_none(takes, no
 
 
 def written(shape: DrafterOverrides | None) -> dict:
-    settings = shape.settings.items() if shape else ()
+    settings = shape.items() if shape else ()
     return {name: value if isinstance(value, int) else (value.name, value.num_nodes) for name, value in settings}
 
 
@@ -140,7 +140,7 @@ class Chains(Machine):
             raise LanternError("give a chain")
 
         decoder = super().__call__(shape)
-        if shape and shape.settings["tree"].width > self.widest:
+        if shape and shape["tree"].width > self.widest:
             decoder.first_rounds = decoder.generate = refuse
         return decoder
 
@@ -149,7 +149,7 @@ class Chains(Machine):
 def test_shapes_that_the_verification_refuses_are_not_tried(batch_size, monkeypatch):
     """Catches a search that ends at the first of them, and plain decoding without a word where all are refused."""
     machine = Chains(1.0, 0.01, 0.01, drafted=lambda depth: 0.9)
-    assert found(machine, batch_size).settings["tree"].width == 1
+    assert found(machine, batch_size)["tree"].width == 1
     monkeypatch.setattr(Chains, "widest", 0)
     with pytest.raises(LanternError, match="give a chain"):
         found(machine, batch_size)
