@@ -15,17 +15,10 @@ class NoDrafter:
     depth = 0
     forwards, forward_s = 0, 0.0
 
-    def allocate(self, batch_size: int) -> None:
-        pass
-
-    def begin(self, prefill: Forward, rows: Tensor) -> None:
-        pass
-
     def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         return TreeTopology.chain(0, roots.device).tree(roots[:, None])
 
-    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
-        pass
-
-    def keep(self, rows: Tensor) -> None:
-        pass
+    def allocate(self, batch_size: int) -> None: ...
+    def begin(self, prefill: Forward, rows: Tensor) -> None: ...
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None: ...
+    def keep(self, rows: Tensor) -> None: ...

@@ -191,8 +191,7 @@ class LoopNoise(ScriptedNoise):
     def position(self) -> Tensor:
         return self.scripts.position
 
-    def admit(self, rows: Tensor, seeds: Tensor) -> None:
-        pass
+    def admit(self, rows: Tensor, seeds: Tensor) -> None: ...
 
     def advance(self, counts: list[int], committed: Tensor) -> None:
         self.scripts.advance(committed)

@@ -53,8 +53,7 @@ class TableTarget:
     def image_bytes(self, num_nodes: int) -> int:
         return 0
 
-    def release(self) -> None:
-        pass
+    def release(self) -> None: ...
 
     def allocate(self, batch_size: int, num_nodes: int) -> None:
         self._path = torch.zeros(batch_size, dtype=torch.long)

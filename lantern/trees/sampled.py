@@ -2,6 +2,8 @@
 estimated probability of accepting its whole path reaches a threshold. Unlike EAGLE-2's tree it is never pruned: if the
 shape depended on a token still to be judged, and not only on its ancestors, the output would be biased."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -31,7 +33,8 @@ class SampledTree(BeamTree):
     def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
         levels, tokens_left = min(self.depth, int(tokens_left.max()) - 1), tokens_left.to(roots.device)
         growing = _GrowingTree(roots, self.total, self.width)
-        level = _Level.root(roots)
+        here = roots[:, None]
+        level = _Level(here, torch.full_like(here, -1), torch.zeros_like(here), torch.ones_like(here).float(), 0)
         for depth in range(levels):
             log_q = expand(level.tokens, level.expansions, depth)
             log_q = drop_negligible(log_q) if proposals.needs_draft_law else log_q
@@ -57,18 +60,14 @@ class SampledTree(BeamTree):
         return chance.masked_fill(rank >= support, -torch.inf)  # no further codes to draw
 
 
-class _Level:
+class _Level(NamedTuple):
     """The nodes expanded next, W per image."""
 
-    def __init__(self, tokens: Tensor, expansions: Tensor, nodes: Tensor, reach: Tensor, first: int) -> None:
-        self.tokens, self.nodes, self.reach = tokens, nodes, reach  # [B, W]
-        self.expansions = expansions  # [B, W] indices of their parents in order of expansion
-        self.first = first  # index of the first of these nodes in that order
-
-    @classmethod
-    def root(cls, roots: Tensor) -> "_Level":
-        here = roots[:, None]
-        return cls(here, torch.full_like(here, -1), torch.zeros_like(here), torch.ones_like(here).float(), 0)
+    tokens: Tensor  # [B, W]
+    expansions: Tensor  # [B, W] indices of their parents in order of expansion
+    nodes: Tensor  # [B, W]
+    reach: Tensor  # [B, W]
+    first: int  # index of the first of these nodes in that order
 
 
 class _GrowingTree:
