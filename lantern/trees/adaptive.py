@@ -56,7 +56,8 @@ class AdaptiveTree(BeamTree):
             log_chance = proposals.topk_scores(expand(beam.tokens, beam.expansions, depth), depth)
             is_beyond = ranks >= (widths * (depth < self._grown))[:, None]  # [B, width]
             beam.grow(log_chance, is_beyond[:, None])
-            beam.narrow(is_beyond[:, : beam.tokens.shape[1]])
+            childless = is_beyond[:, : beam.tokens.shape[1]]  # which stay in the tree
+            beam.score = beam.score.masked_fill(childless, -torch.inf)
         return beam.tree(self.total)
 
     def _recommended(self) -> Tensor:

@@ -58,10 +58,6 @@ class Beam:
         self.expansions = self._expanded + top.indices // self.width
         self._expanded += score.shape[1]
 
-    def narrow(self, is_dropped: Tensor) -> None:
-        """Nodes with is_dropped [B, W], best first, stay in the tree but get no children."""
-        self.score = self.score.masked_fill(is_dropped, -torch.inf)
-
     def tree(self, total: int) -> DraftTree:
         """The root and the `total` likeliest nodes, best first; the first n of them are the tree of n nodes.
 
