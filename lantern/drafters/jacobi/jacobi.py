@@ -6,15 +6,19 @@ else it is drawn from norm(max(p' - p, 0)). Under shared noise it is argmax(log 
 import torch
 from torch import Tensor
 
+from lantern.acceptance.relaxed import normalise
 from lantern.certificates import is_ours
-from lantern.drafters.jacobi.window import KIND, Guess, Redraw, RedrawingProposals, Start, Window
-from lantern.errors import LanternError
+from lantern.drafters.jacobi.window import KIND, Guess, Redraw, RedrawingProposals, Start, Unread, stale_nodes
+from lantern.errors import LanternError, check_whole
+from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Proposals, Target, TreeLabel, TreeTopology
+from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, TreeTopology, Verdict
 
 
-class Jacobi(Window):
-    """Implements lantern.types.Drafter; no network, no drafter forwards."""
+class Jacobi:
+    """Implements lantern.types.Drafter; no network, no drafter forwards. State per batch row: the last pass's laws of
+    the positions behind the root, and the former guesses there. `laws` [B, W, V] are those from which this round's
+    guesses were drawn."""
 
     weights_hash = None
     forwards, forward_s = 0, 0.0
@@ -23,16 +27,58 @@ class Jacobi(Window):
         self, target: Target, length: int, start: Start, redraw: Redraw, sampling: Sampling, name: str = "jacobi"
     ) -> None:  # fmt: skip
         """length: of the window, in tokens."""
-        super().__init__(length, target, start, redraw, sampling)
+        check_whole("drafter", 1, length=length)
+        check_nodes(length, f"drafter.length={length}")
+        if start is None:
+            raise LanternError("drafter.start=null is no way to start; leave it out for the default")
         self.name, self.tree = name, TreeLabel(f"window_{length}", KIND)
         self.num_nodes, self.depth = length + 1, length
-        self.lossless = getattr(redraw, "lossless", is_ours(redraw))
+        self._target, self._start, self._redraw, self._sampling = target, start, redraw, sampling
+        self._start_is_ours, self.lossless = is_ours(start), getattr(redraw, "lossless", is_ours(redraw))
+
+    def allocate(self, batch_size: int) -> None:
+        target = self._target
+        self._laws = target.codebook.float().new_zeros(batch_size, self.depth, target.vocab_size)
+        self._former = Guess(torch.zeros_like(self._laws[..., 0], dtype=torch.long), self._laws)
+        self._seen = torch.zeros_like(self._former.tokens[:, 0])
+
+    def begin(self, prefill: Forward, rows: Tensor) -> None:
+        """The first window starts from the prefix's law alone."""
+        law = self._sampling.law(prefill.logits)
+        self._laws = self._laws.to(law.dtype)
+        self._laws[rows] = law
+        self._seen[rows] = 0
 
     def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         guess = self.guess(roots, proposals)
         tokens = torch.cat([roots[:, None], guess.tokens], 1)
         laws = None if guess.laws is None else torch.cat([guess.laws, guess.laws[:, -1:]], 1)
         return cut_chain(tokens_left, tokens, laws)
+
+    def guess(self, roots: Tensor, proposals: Proposals) -> Guess:
+        known = (self._seen - 1).clamp(min=0)  # of the laws that a pass yields, all but the last had a guess
+        last = torch.cat([roots[:, None], self._former.tokens], 1).gather(1, known[:, None])[:, 0]
+        unread = Unread(self._laws, self._seen, last)
+        laws = self._start(unread)
+        # drafts are judged as draws from these laws, whatever a start of somebody else returns
+        self.laws = laws = laws if self._start_is_ours else normalise(laws.clamp(min=0), unread.laws)
+        tokens = self._redraw(proposals, laws, self._former, known)
+        self._former = Guess(tokens, laws if proposals.needs_draft_law else None)
+        return self._former
+
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
+        """Keeps the laws in probs [B, N, V] of the positions behind the verdict's token, and their guesses."""
+        nodes, self._seen = stale_nodes(tree, verdict, self.depth)
+        rows = torch.arange(len(nodes), device=nodes.device)[:, None]
+        nodes = nodes if len(nodes) == 1 else nodes + tree.tokens.shape[1] * rows
+        self._laws = probs.flatten(0, 1).index_select(0, nodes.flatten()).unflatten(0, nodes.shape)
+        behind = verdict.accepted[:, None] + torch.arange(1, self.depth + 1, device=nodes.device)
+        kept, former = behind.clamp(max=self.depth - 1), self._former
+        self._former = Guess(former.tokens.gather(1, kept), None if former.laws is None else former.laws[rows, kept])
+
+    def keep(self, rows: Tensor) -> None:
+        self._laws, self._seen, former = self._laws[rows], self._seen[rows], self._former
+        self._former = Guess(former.tokens[rows], None if former.laws is None else former.laws[rows])
 
 
 def cut_chain(tokens_left: Tensor, tokens: Tensor, laws: Tensor | None = None) -> DraftTree:

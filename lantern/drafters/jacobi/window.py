@@ -1,5 +1,5 @@
-"""A Jacobi window: guesses for the positions behind each image's root, refined by every pass of the target (Santilli et
-al., 2305.10427; for image models SJD, 2410.01699). Which nodes of a pass yield the next guesses, and their redraw."""
+"""What drafters of Jacobi windows share: guesses for the positions behind each image's root, refined by every pass of
+the target (Santilli et al., 2305.10427; for image models SJD, 2410.01699), and which nodes of a pass yield the next."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, Self, runtime_checkable
@@ -7,12 +7,8 @@ from typing import NamedTuple, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
-from lantern.acceptance.relaxed import normalise
-from lantern.certificates import is_ours
-from lantern.errors import LanternError, check_whole
-from lantern.runtime.memory import check_nodes
-from lantern.sampling import Sampling
-from lantern.types import DraftTree, Forward, Proposals, Target, Verdict
+from lantern.errors import LanternError
+from lantern.types import DraftTree, Proposals, Verdict
 
 
 class Guess(NamedTuple):
@@ -75,58 +71,6 @@ class Start(Protocol):
 
 # says by `lossless` whether its guesses are draws from the laws they are judged against; unless it is ours it must
 Redraw = Callable[[Proposals, Tensor, Guess, Tensor], Tensor]
-
-
-class Window:
-    """Guesses without a network. State per batch row: the last pass's laws of the positions behind the root, and the
-    former guesses there. `laws` [B, W, V] are those from which this round's guesses were drawn."""
-
-    def __init__(self, length: int, target: Target, start: Start, redraw: Redraw, sampling: Sampling) -> None:
-        check_whole("drafter", 1, length=length)
-        check_nodes(length, f"drafter.length={length}")
-        if start is None:
-            raise LanternError("drafter.start=null is no way to start; leave it out for the default")
-        self.length, self._target, self._start, self._redraw = length, target, start, redraw
-        self._sampling, self._start_is_ours = sampling, is_ours(start)
-
-    def allocate(self, batch_size: int) -> None:
-        target = self._target
-        self._laws = target.codebook.float().new_zeros(batch_size, self.length, target.vocab_size)
-        self._former = Guess(torch.zeros_like(self._laws[..., 0], dtype=torch.long), self._laws)
-        self._seen = torch.zeros_like(self._former.tokens[:, 0])
-
-    def begin(self, prefill: Forward, rows: Tensor) -> None:
-        """The first window starts from the prefix's law alone."""
-        law = self._sampling.law(prefill.logits)
-        self._laws = self._laws.to(law.dtype)
-        self._laws[rows] = law
-        self._seen[rows] = 0
-
-    def guess(self, roots: Tensor, proposals: Proposals) -> Guess:
-        known = (self._seen - 1).clamp(min=0)  # of the laws that a pass yields, all but the last had a guess
-        last = torch.cat([roots[:, None], self._former.tokens], 1).gather(1, known[:, None])[:, 0]
-        unread = Unread(self._laws, self._seen, last)
-        laws = self._start(unread)
-        # drafts are judged as draws from these laws, whatever a start of somebody else returns
-        self.laws = laws = laws if self._start_is_ours else normalise(laws.clamp(min=0), unread.laws)
-        tokens = self._redraw(proposals, laws, self._former, known)
-        self._former = Guess(tokens, laws if proposals.needs_draft_law else None)
-        return self._former
-
-    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
-        """Keeps the laws in probs [B, N, V] of the positions behind the verdict's token, and their guesses."""
-        nodes, self._seen = stale_nodes(tree, verdict, self.length)
-        rows = torch.arange(len(nodes), device=nodes.device)[:, None]
-        nodes = nodes if len(nodes) == 1 else nodes + tree.tokens.shape[1] * rows
-        self._laws = probs.flatten(0, 1).index_select(0, nodes.flatten()).unflatten(0, nodes.shape)
-        behind = verdict.accepted[:, None] + torch.arange(1, self.length + 1, device=nodes.device)
-        kept, former = behind.clamp(max=self.length - 1), self._former
-        self._former = Guess(former.tokens.gather(1, kept), None if former.laws is None else former.laws[rows, kept])
-
-    def keep(self, rows: Tensor) -> None:
-        """Shrinks the batch to these rows, in this order."""
-        self._laws, self._seen, former = self._laws[rows], self._seen[rows], self._former
-        self._former = Guess(former.tokens[rows], None if former.laws is None else former.laws[rows])
 
 
 def stale_nodes(tree: DraftTree, verdict: Verdict, length: int) -> tuple[Tensor, Tensor]:

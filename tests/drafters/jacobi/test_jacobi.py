@@ -10,7 +10,7 @@ from support.toy import CODES, PROMPTS, decode, plain_tokens, random_verdict, ti
 from lantern.drafters.jacobi.jacobi import Jacobi, cut_chain, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
-from lantern.drafters.jacobi.window import Unread, Window, stale_nodes
+from lantern.drafters.jacobi.window import Unread, stale_nodes
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import PADDING, DraftTree, TreeTopology
@@ -62,7 +62,7 @@ def test_a_start_is_given_the_newest_guess_or_else_the_root(needs_draft_law):
         return unread.laws
 
     target = SimpleNamespace(codebook=tiny_target().codebook, vocab_size=CODES)
-    window = Window(4, target, start, lambda *_: draw(CODES, (len(images), 4)), Sampling())
+    window = Jacobi(target, 4, start, lambda *_: draw(CODES, (len(images), 4)), Sampling())
     window.allocate(3)
     window.begin(SimpleNamespace(logits=torch.zeros(3, 1, CODES)), torch.arange(3))
     images, roots_at, read_to = [{}, {}, {}], [0, 0, 0], [0, 0, 0]
