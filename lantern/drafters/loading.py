@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from torch import Tensor, nn
 
 from lantern.drafters.eagle.eagle import Eagle
-from lantern.drafters.eagle.kv_state import FeatureTarget
+from lantern.drafters.eagle.feature_drafter import FeatureTarget
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.eagle.released import from_released, is_released
 from lantern.errors import CheckpointError, explaining

@@ -7,8 +7,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from lantern.drafters.eagle.feature_drafter import FeatureDrafter
-from lantern.drafters.eagle.kv_state import FeatureTarget, PairPass
+from lantern.drafters.eagle.feature_drafter import FeatureDrafter, FeatureTarget, PairPass
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.engine.cache import DRAFTER_PASS, TreeView
 from lantern.engine.graphs import Outputs

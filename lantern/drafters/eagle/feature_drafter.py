@@ -1,20 +1,114 @@
-"""The common part of the drafters that run EAGLE's network over pairs: a target feature and the token behind it."""
+"""What the drafters that run EAGLE's network over pairs share. A pair is the feature of an accepted node and the token
+behind it; a round commits some, and the next draft reads them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from lantern.drafters.eagle.kv_state import FeatureTarget, LayeredTarget, PairPass
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
-from lantern.drafters.eagle.pairs import Pairs
-from lantern.engine.cache import DRAFTER_PASS, PrefillView, TreeView, additive
+from lantern.engine.cache import DRAFTER_PASS, PrefillView, ReusableCache, TreeView, additive
 from lantern.engine.graphs import Outputs, Run
 from lantern.errors import LanternError
 from lantern.models.llamagen.fused import cache_dtype
+from lantern.models.token_grid import expand_index_like
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import StatefulTreePolicy
 from lantern.types import DraftTree, Forward, Target, TreeLabel, TreePolicy, Verdict
+
+
+@runtime_checkable
+class FeatureTarget(Target, Protocol):
+    """A target whose features and positions a drafter can share."""
+
+    prefix_len: int  # P
+    rotation: Tensor  # [P + L, 2, Dh] cosines and signed sines of each position
+    rotary: Tensor  # [P + L, 2, 1, Dh / 2] the same as complex factors of queries and keys
+    drafter_caches: ReusableCache
+
+
+@runtime_checkable
+class LayeredTarget(FeatureTarget, Protocol):
+    """A target that hands out the inputs of its layers."""
+
+    num_layers: int
+
+    def hand_out(self, layers: Sequence[int]) -> None: ...  # behind the features, in passes until the next allocate
+
+
+class Pairs:
+    """Row b holds count[b] pairs: tokens [B, A, ...], features [B, R, A, D]. The last one's token is the next root."""
+
+    def __init__(self, tokens: Tensor, guidance: int, like: Tensor, dim: int) -> None:
+        """tokens: empty ones, as many as a round can commit."""
+        self.tokens = tokens
+        batch_size, max_pairs = tokens.shape[:2]
+        self.features = like.new_zeros(batch_size, guidance, max_pairs, dim)
+        self.count = torch.ones(batch_size, dtype=torch.long, device=like.device)
+        self.counts = [1] * batch_size  # the same, on the host
+        self.rows = torch.arange(batch_size, device=like.device)
+
+    def start(self, rows: Tensor, features: Tensor) -> None:
+        """Starts admitted rows: features [B, R, D] read at the prefix's last position are half of their first pairs."""
+        self.features[rows, :, 0] = features.to(self.features.dtype)
+        self.count[rows] = 1
+        for row in rows.tolist():
+            self.counts[row] = 1
+
+    def close(self, roots: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+        """The roots [B, ...] complete the last pairs -> tokens [B, A, ...], features [B, R, A, D], A = longest."""
+        self.tokens[self.rows, self.count - 1] = roots
+        return self.tokens[:, :longest], self.features[:, :, :longest]
+
+    def observe(
+        self, tree: DraftTree, features: Tensor, verdict: Verdict, read: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        """Turns the accepted path into pairs; the verdict's token will complete the last. features [B, R, N, F] of the
+        nodes; read, if given, maps the path's features to what the drafter reads [..., D]."""
+        longest = max(verdict.counts) + 1
+        path = verdict.path[:, :longest].clamp(min=0)
+        self.tokens[:, : longest - 1] = tree.tokens.gather(1, expand_index_like(path, tree.tokens))[:, 1:]
+        own = features.transpose(1, 2)[self.rows[:, None], path].transpose(1, 2)
+        self.features[:, :, :longest] = read(own) if read else own
+        self.count, self.counts = verdict.num_committed, [accepted + 1 for accepted in verdict.counts]
+
+    def keep(self, rows: Tensor) -> None:
+        self.tokens, self.features, self.count = self.tokens[rows], self.features[rows], self.count[rows]
+        self.counts, self.rows = [self.counts[row] for row in rows.tolist()], self.rows[: len(rows)]
+
+
+@dataclass(frozen=True)
+class PairPass:
+    """Slots for the A closed pairs, the root's last, and for a chain of `ahead` tokens behind the root."""
+
+    target: FeatureTarget
+    view: TreeView
+    count: Tensor | None  # [B] pairs of each image; None: all have A
+    longest: int  # A
+    ahead: int
+
+    def rotary_and_mask(self) -> tuple[Tensor, Tensor]:
+        """-> the slots' rotary factors and mask, causal within an image."""
+        table, lengths, last = self.target.rotary, self.view.lengths[:, None], self.longest - 1
+        offsets = torch.arange(self.longest + self.ahead, device=lengths.device)
+        positions, attends = offsets, offsets <= offsets[:, None]
+        if self.count is not None:  # padding behind an image's last pair is attended to by itself only
+            is_pair, own = offsets <= last, self.count[:, None] - 1
+            positions = torch.where(is_pair, torch.minimum(offsets, own), own + offsets - last)
+            attends = attends & ((~is_pair | (offsets <= own))[:, None] | (offsets == offsets[:, None]))
+        rotary = table[(lengths + 1 + positions).clamp(max=len(table) - 1)]
+        mask = self.view.mask(attends.expand(len(lengths), -1, -1))
+        return rotary if len(rotary) == 1 else rotary.repeat_interleave(self.target.guidance, 0), mask
+
+    def from_root(self, outputs: Tensor) -> Tensor:
+        """outputs [B, R, A + ahead, D] of the slots -> the root's and those behind it [B, R, 1 + ahead, D]."""
+        if self.count is None:  # contiguous
+            return outputs[:, :, self.longest - 1 :]
+        rows = torch.arange(len(outputs), device=outputs.device)
+        root = outputs[rows, :, self.count - 1].unsqueeze(2)
+        return torch.cat([root, outputs[:, :, self.longest :]], dim=2)
 
 
 class FeatureDrafter:

@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern.drafters.eagle.feature_drafter import FeatureDrafter
-from lantern.drafters.eagle.kv_state import FeatureTarget, PairPass
+from lantern.drafters.eagle.feature_drafter import FeatureDrafter, FeatureTarget, PairPass
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.branches import Branches
 from lantern.drafters.jacobi.jacobi import cut_chain
@@ -97,27 +96,25 @@ class RefinedJacobi(FeatureDrafter):
         before = torch.cat([exact, features[-1, :, :, :-1]], 2)
         outputs = at.from_root(self._layer(tokens, before, rotary, mask, at.view))
         for number in range(self.passes):
-            if number:  # the committed pairs and the root's output stay
+            if number:  # over the tokens behind the root alone: the committed pairs and the root's output stay
                 start, before = perf_counter(), features[-1, :, :, :-1]
-                own = self._layer(picks[:, :-1], before, *at.rerun_window(rotary, mask))
+                at.view.reserve(at.ahead, at.longest)  # the slots of these tokens, which are overwritten
+                window = rotary[:, at.longest :], mask[:, :, at.longest :]
+                own = self._layer(picks[:, :-1], before, *window, at.view)
                 outputs = torch.cat([outputs[:, :, :1], own], 2)
             tokens = F.pad(picks[:, :-1], (1, 0), value=-1)  # -1: the token read at the root's place was rejected
             settled = (tokens == read) & ~unseen
             share = torch.where(settled, 0.0, self.share).masked_fill(unseen, 1.0)  # [B, W] of EAGLE's features
             features = torch.lerp(stale, outputs, share[:, None, :, None].to(stale.dtype))
-            law = self._law(features[0], start)
+            logits = self.target.head(self.target.guide(features[0]))
+            self.forward_s += perf_counter() - start
+            law = self.sampling.law(logits)
             if self._branches.count:
                 codes, scores = proposals.gumbel_topk(law, self._branches.ranks)
             else:
                 codes = scores = proposals.pick(law)[..., None]
             picks = codes[..., 0]
         return codes, scores, settled
-
-    def _law(self, features: Tensor, start: float) -> Tensor:
-        """features [B, R, W, D] -> the laws behind them [B, W, V]; start: time at which their forward began."""
-        logits = self.target.head(self.target.guide(features))
-        self.forward_s += perf_counter() - start
-        return self.sampling.law(logits)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the accepted pairs, and the features and picks of the positions behind the verdict's token."""
