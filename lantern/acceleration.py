@@ -77,7 +77,7 @@ class WhileItPays:
             self.reason = f"a pass takes {longer:.1f} times as long with one and commits {more:.1f} times as many codes"
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
-        self._committed.append(sum(verdict.counts) + len(verdict.counts))
+        self._committed.append(sum(verdict.counts))
         if self.left_out is None:
             self._window.observe(tree, forward, probs, verdict)
 

@@ -201,7 +201,7 @@ class _Batch:
 
     def _write(self, tree: DraftTree, verdict: Verdict) -> None:
         """Appends the accepted tokens and the verdict's own."""
-        committed = [count + 1 for count in verdict.counts]
+        committed = verdict.counts
         path = verdict.path[:, : max(committed)].clamp(min=0)  # from the root, already written
         positions = (self.count - 1)[:, None] + torch.arange(path.shape[1], device=path.device)
         drafted = tree.tokens.gather(1, expand_index_like(path, tree.tokens))

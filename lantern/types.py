@@ -37,7 +37,8 @@ class Verdict:
 
     @cached_property
     def counts(self) -> list[int]:
-        return [len(path) - 1 for path in self.paths]
+        """The same as num_committed, on the host."""
+        return [len(path) for path in self.paths]
 
     @cached_property
     def num_committed(self) -> Tensor:

@@ -67,12 +67,12 @@ class Pairs:
     ) -> None:
         """Turns the accepted path into pairs; the verdict's token will complete the last. features [B, R, N, F] of the
         nodes; read, if given, maps the path's features to what the drafter reads [..., D]."""
-        longest = max(verdict.counts) + 1
+        longest = max(verdict.counts)
         path = verdict.path[:, :longest].clamp(min=0)
         self.tokens[:, : longest - 1] = tree.tokens.gather(1, expand_index_like(path, tree.tokens))[:, 1:]
         own = features.transpose(1, 2)[self.rows[:, None], path].transpose(1, 2)
         self.features[:, :, :longest] = read(own) if read else own
-        self.count, self.counts = verdict.num_committed, [accepted + 1 for accepted in verdict.counts]
+        self.count, self.counts = verdict.num_committed, [*verdict.counts]
 
     def keep(self, rows: Tensor) -> None:
         self.tokens, self.features, self.count = self.tokens[rows], self.features[rows], self.count[rows]

@@ -209,7 +209,7 @@ class HuggingFaceTarget(CachedTarget):
         path, moved = (part.repeat_interleave(repeats, 0) for part in (expanded.path, expanded.num_committed))
         self.cache.move(path, [nodes for nodes in paths for _ in range(repeats)], moved)
         self._first = self._first + verdict.num_committed
-        self._counts = [count + accepted + 1 for count, accepted in zip(self._counts, verdict.counts, strict=True)]
+        self._counts = [count + committed for count, committed in zip(self._counts, verdict.counts, strict=True)]
 
     def keep(self, rows: Tensor) -> None:
         lines = self._lines(rows)
