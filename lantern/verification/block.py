@@ -38,9 +38,7 @@ class Block:
         rest, law = rest[rows, accepted], p[rows, accepted]
         is_open = (accepted < last) & (rest.sum(-1) > 0)  # no mass left: rounding alone
         law = torch.where(is_open[:, None], rest, law)
-        order = torch.arange(probs.shape[1], device=probs.device)
-        path = torch.where(order <= accepted[:, None], order, -1)
-        return Verdict(path, accepted, noise.draw(law / law.sum(-1, keepdim=True)))
+        return Verdict(tree.path_to(accepted), accepted, noise.draw(law / law.sum(-1, keepdim=True)))
 
 
 def _weights(p: Tensor, q: Tensor, next_tokens: Tensor) -> Tensor:

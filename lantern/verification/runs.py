@@ -34,11 +34,8 @@ class Runs:
         if not rule.lossless or q is None:
             raise LanternError("verification=runs is for windows and the exact rule; use drafter=sjd acceptance=exact")
         chance = self.chances(tree, probs, q)
-        going, accepted = torch.ones_like(rows, dtype=torch.bool), torch.zeros_like(rows)
-        for child in range(1, size):
-            going = going & ~tree.is_padding[:, child]
-            going = going & noise.accepts(chance[:, child - 1], torch.where(going, child, 0))
-            accepted += going
+        nodes = torch.arange(1, size, device=rows.device).masked_fill(tree.is_padding[:, 1:], 0)
+        accepted = (noise.accepts(chance, nodes) & (nodes > 0)).long().cumprod(1).sum(1)
         children = tree.tokens.roll(-1, 1)[rows, accepted]
         p, last = probs[rows, accepted], (~tree.is_padding).sum(1) - 1
         residual = relaxed(p, q[rows, accepted], children)[1]
