@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from copy import copy
+from math import prod
 from typing import Protocol, Self
 
 import torch
@@ -21,12 +22,11 @@ class ImageTokenizer(Protocol):
 
 
 class CachedTarget:
-    """The part of lantern.types.Target that does not depend on the transformer. Subclasses define `codebook`,
-    `embed_weight`, `transformer`, `prefix_len`, `num_tokens`, `_read_example`, `_slot_bytes` and
-    `_slots`."""
+    """The part of lantern.types.Target that does not depend on the transformer. Subclasses define `embed_weight`,
+    `transformer`, `prefix_len`, `num_tokens`, `_read_example` and `_cache_of`: ReusableCache.allocate's arguments."""
 
     def __init__(self, tokenizer: ImageTokenizer, cfg_scale: float, weights_hash: str, device: torch.device) -> None:
-        self.tokenizer, self.weights_hash = tokenizer, weights_hash
+        self.tokenizer, self.codebook, self.weights_hash = tokenizer, tokenizer.codebook, weights_hash
         self.cfg_scale, self.compiles = cfg_scale, False
         gpu = device.type == "cuda"
         self.passes: EagerPasses | PassGraphs = PassGraphs(CudaRecorder(device)) if gpu else EagerPasses()
@@ -69,7 +69,12 @@ class CachedTarget:
         return self._caches.nbytes + self.drafter_caches.nbytes + self.passes.nbytes
 
     def image_bytes(self, num_nodes: int) -> int:
-        return self._slot_bytes * self._slots(num_nodes)
+        *shape, like = self._cache_of(1, num_nodes)
+        return 2 * prod(shape) * like.element_size()  # keys and values
+
+    def allocate(self, batch_size: int, num_nodes: int) -> None:
+        self._caches.allocate(*self._cache_of(batch_size, num_nodes))
+        self.passes.begin()
 
     def release(self) -> None:
         self._caches.release()  # and those of drafters

@@ -3,7 +3,7 @@ an image slice of its vocabulary, and structural tokens that are not drafted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -117,10 +117,6 @@ class HuggingFaceTarget(CachedTarget):
         return super().configured(cfg_scale)
 
     @property
-    def codebook(self) -> Tensor:  # [V, C]
-        return self.tokenizer.codebook
-
-    @property
     def embed_weight(self) -> Tensor:  # [V, D]
         return self.vocabulary.embed
 
@@ -129,24 +125,18 @@ class HuggingFaceTarget(CachedTarget):
         config = self.transformer.config
         return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
-    @property
-    def _slot_bytes(self) -> int:  # of one image
-        config, item = self.transformer.config, self.vocabulary.head.element_size()
-        return 2 * config.num_hidden_layers * self.guidance * config.num_key_value_heads * self._head_dim * item
-
-    def _slots(self, num_nodes: int) -> int:
-        has_ends = self.vocabulary.row_end is not None
+    def _cache_of(self, batch_size: int, num_nodes: int) -> tuple[Any, ...]:
+        config, has_ends = self.transformer.config, self.vocabulary.row_end is not None
         ends = self.grid[0] + num_nodes if has_ends else 0  # a structural node behind each node of a tree, at most
-        return self.prefix_len + self.num_tokens + ends + num_nodes
+        slots, rows = self.prefix_len + self.num_tokens + ends + num_nodes, batch_size * self.guidance
+        heads, like = config.num_key_value_heads, self.vocabulary.head.new_empty(0)
+        return config.num_hidden_layers, rows, 1, slots, heads, self._head_dim, like
 
     def allocate(self, batch_size: int, num_nodes: int) -> None:
-        config, rows = self.transformer.config, batch_size * self.guidance
-        like = self.vocabulary.head.new_empty(0)
-        shape = config.num_hidden_layers, rows, 1, self._slots(num_nodes), config.num_key_value_heads, self._head_dim
-        self._caches.allocate(*shape, like)
-        self.passes.begin()
-        self._pads = torch.zeros(rows, dtype=torch.long, device=like.device)  # [B R]
-        self._first = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] the image token at the root
+        super().allocate(batch_size, num_nodes)
+        device = self.vocabulary.head.device
+        self._pads = torch.zeros(batch_size * self.guidance, dtype=torch.long, device=device)  # [B R]
+        self._first = torch.zeros(batch_size, dtype=torch.long, device=device)  # [B] the image token at the root
         self._counts = [0] * batch_size  # the same on the host
 
     @torch.inference_mode()

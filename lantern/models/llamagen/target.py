@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from einops import rearrange
@@ -38,7 +38,7 @@ class LlamaGenTarget(CachedTarget):
         self._compiled = cache(partial(_compiled, transformer))  # shared by configured copies
         self.rotary = rotary_table(transformer.rotation, precise(transformer.norm.weight))  # [P + L, 2, 1, Dh / 2]
         self.vocab_size, self.num_tokens = transformer.vocab_size, transformer.num_tokens
-        self.grid, self.codebook = transformer.grid, tokenizer.codebook
+        self.grid, self.prefix_len = transformer.grid, transformer.prefix_len
 
     def _projection(self) -> Callable[[Tensor], Tensor]:  # [M, D] -> [M, V]
         return linear(self.transformer.output.weight)
@@ -52,27 +52,14 @@ class LlamaGenTarget(CachedTarget):
         return self.transformer.rotation
 
     @property
-    def prefix_len(self) -> int:
-        return self.transformer.prefix_len
-
-    @property
     def embed_weight(self) -> Tensor:  # [V, D]
         return self.transformer.tok_embeddings.weight
 
-    @property
-    def _slot_bytes(self) -> int:  # of one image
-        model = self.transformer
-        return 2 * len(model.layers) * self.guidance * model.dim * cache_dtype(model.norm.weight).itemsize
-
-    def _slots(self, num_nodes: int) -> int:
-        return self.prefix_len + self.num_tokens + num_nodes
-
-    def allocate(self, batch_size: int, num_nodes: int) -> None:
-        model, slots = self.transformer, self._slots(num_nodes)
-        like = model.norm.weight.new_empty(0, dtype=cache_dtype(model.norm.weight))
-        shape = len(model.layers), batch_size, self.guidance, slots, model.num_heads, model.dim // model.num_heads
-        self._caches.allocate(*shape, like)
-        self.passes.begin()
+    def _cache_of(self, batch_size: int, num_nodes: int) -> tuple[Any, ...]:
+        model, weight = self.transformer, self.transformer.norm.weight
+        slots, heads = self.prefix_len + self.num_tokens + num_nodes, model.num_heads
+        like = weight.new_empty(0, dtype=cache_dtype(weight))
+        return len(model.layers), batch_size, self.guidance, slots, heads, model.dim // heads, like
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
