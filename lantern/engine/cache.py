@@ -32,21 +32,17 @@ class ReusableCache:
     def allocate(
         self, layers: int, batch_size: int, guidance: int, slots: int, heads: int, head_dim: int, like: Tensor
     ) -> "KVCache":
-        """An empty cache, its entries of any finite value; see KVCache. The former cache becomes void."""
-        self.current = None
-        store = self._take(like, layers, 2, batch_size * guidance, heads, slots, head_dim)
-        self.current = KVCache(store, guidance)
-        return self.current
-
-    def _take(self, like: Tensor, *shape: int) -> Tensor:
-        """The held memory is freed first if it is too small, or more than twice what is needed."""
-        size, held = prod(shape), self._buffer
+        """An empty cache, its entries of any finite value; see KVCache. The former cache becomes void. The held memory
+        is freed first if it is too small, or more than twice what is needed."""
+        shape = layers, 2, batch_size * guidance, heads, slots, head_dim
+        size, held, self.current = prod(shape), self._buffer, None
         is_like = held is not None and (held.dtype, held.device) == (like.dtype, like.device)
         if not is_like or not size <= held.numel() <= 2 * size:
             held = None
             self.release()
             self._buffer = like.new_zeros(size)
-        return self._buffer[:size].view(shape)
+        self.current = KVCache(self._buffer[:size].view(shape), guidance)
+        return self.current
 
     def release(self) -> None:
         self.current = self._buffer = None
@@ -145,14 +141,10 @@ class KVCache:
         moved = [index for index, image in enumerate(kept) if index != image]
         if moved:
             goals = torch.tensor(moved, device=images.device)
-            self.store[:, :, self.rows(goals)] = self.store[:, :, self.rows(images[goals])]
+            self.store[:, :, rows_of(goals, self.guidance)] = self.store[:, :, rows_of(images[goals], self.guidance)]
         self.store = self.store[:, :, : len(kept) * self.guidance]
         self.lengths, self.visible = self.lengths[images], self.visible[images]
         self._counts = [self._counts[image] for image in kept]
-
-    def rows(self, images: Tensor) -> Tensor:
-        """[B] -> [B R] their rows in the store."""
-        return (images[:, None] * self.guidance + torch.arange(self.guidance, device=images.device)).flatten()
 
 
 class PrefillView:
@@ -160,7 +152,7 @@ class PrefillView:
 
     def __init__(self, cache: KVCache, images: Tensor, length: int) -> None:
         cache.admit(images, length)
-        self._store, self._rows = cache.store[..., :length, :], cache.rows(images)
+        self._store, self._rows = cache.store[..., :length, :], rows_of(images, cache.guidance)
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         kept = self._store[layer]
@@ -203,6 +195,11 @@ class IndexedView:
 
 
 TreeView = KVCache | IndexedView
+
+
+def rows_of(images: Tensor, guidance: int) -> Tensor:
+    """[B] -> [B R] their rows in a store."""
+    return (images[:, None] * guidance + torch.arange(guidance, device=images.device)).flatten()
 
 
 def slots_behind(lengths: Tensor, count: int, offset: int = 0) -> Tensor:

@@ -60,7 +60,9 @@ class WordFeatures(AnyText):
     def _indices(self, prompt: str) -> list[int]:
         words = [form for word in prompt.lower().split() if (form := self._known_form(word))]
         if unknown := next((word for word in words if word not in self.words), None):
-            raise LanternError(f"unknown word {unknown!r} in {prompt!r}; {meant(unknown, self.words)}{self._known}")
+            known = f"this model knows {_shown(list(self.words))}; give prompts and captions of these words"
+            where = f"unknown word {unknown!r} in {prompt!r}; {meant(unknown, self.words)}"
+            raise LanternError(f"{where}{known}, or train a target (task=target)")
         if not words:
             raise LanternError(f"prompt {prompt!r} has no words; this model reads 1 to {self.length}")
         if len(words) > self.length:
@@ -71,11 +73,6 @@ class WordFeatures(AnyText):
     def _known_form(self, word: str) -> str:
         """The word without surrounding punctuation, unless the vocabulary has the word with it."""
         return word if word in self.words else word.strip(punctuation)
-
-    @property
-    def _known(self) -> str:
-        words = _shown(list(self.words))
-        return f"this model knows {words}; give prompts and captions of these words, or train a target (task=target)"
 
 
 class ClassLabels(AnyText):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.engine.cache import TARGET_PASS, PrefillView, TreeView, additive
+from lantern.engine.cache import TARGET_PASS, PrefillView, TreeView, additive, rows_of
 from lantern.engine.cached_target import CachedTarget, ImageTokenizer
 from lantern.errors import LanternError
 from lantern.identity import sampled_hash
@@ -143,7 +143,7 @@ class HuggingFaceTarget(CachedTarget):
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
         """Admits prompts into rows [B] of the batch: logits [B, 1, V] of the first token, features [B, R, P, D]."""
         ids, pads = self._prefixes(prompts)
-        where, length = self._lines(rows), self.prefix_len
+        where, length = rows_of(rows, self.guidance), self.prefix_len
         view = PrefillView(self.cache, where, length)
         mask, positions = causal(pads, length)
         self.cache.visible[where, :length] = mask[:, -1]
@@ -202,7 +202,7 @@ class HuggingFaceTarget(CachedTarget):
         self._counts = [count + committed for count, committed in zip(self._counts, verdict.counts, strict=True)]
 
     def keep(self, rows: Tensor) -> None:
-        lines = self._lines(rows)
+        lines = rows_of(rows, self.guidance)  # of the cache
         self.cache.keep(lines)
         self._pads, self._first = self._pads[lines], self._first[rows]
         self._counts = [self._counts[row] for row in rows.tolist()]
@@ -258,10 +258,6 @@ class HuggingFaceTarget(CachedTarget):
 
     def _embedded(self, ids: Tensor) -> Tensor:  # [B R, P] -> [B R, P, D]
         return self.transformer.get_input_embeddings()(ids)
-
-    def _lines(self, rows: Tensor) -> Tensor:
-        """[B] -> [B R] their lines in the cache."""
-        return (rows[:, None] * self.guidance + torch.arange(self.guidance, device=rows.device)).flatten()
 
 
 def causal(pads: Tensor, length: int) -> tuple[Tensor, Tensor]:
