@@ -17,7 +17,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, errors, open_dict, read_write
 
 from lantern.cli.composing import VERSION_BASE, expand_home, reporting_by
-from lantern.cli.settings import check_added, for_the_points_that_have_them, register_help
+from lantern.cli.settings import check_added, for_the_points_that_have_them
 from lantern.errors import FULL, LanternError, end_in_one_line, first_line, meant, unknown_setting, unwritable
 from lantern.runtime.files import unlinked
 from lantern.runtime.home import CONFIG_FOLDER, export_paths, in_home
@@ -37,7 +37,6 @@ NO_OPTION = "a config group that is set to null, true or a number names no optio
 
 def command(config_name: str, *groups: str) -> Callable[[Task], Command]:
     """A decorator: the command line that reads a yaml of conf/, and settings of `groups`, and does a task by it."""
-    register_help()
     main = hydra.main(version_base=VERSION_BASE, config_path=str(CONFIG_FOLDER), config_name=config_name)
 
     def decorated(task: Task) -> Command:

@@ -25,7 +25,7 @@ def evaluate(cfg: DictConfig) -> float | None:
     folder, choices, overrides = Path(run.runtime.output_dir), run.runtime.choices, run.overrides.task
     check_settings(cfg)
     if cfg.dry_run:
-        from lantern.cli.dry_run import print_estimate
+        from lantern.cli.run_setting import print_estimate
 
         print_estimate(cfg)
         return None

@@ -23,11 +23,13 @@ from lantern.models.checkpoints import local_hashes
 from lantern.models.hub import commit_of
 from lantern.pipeline import Pipeline, check_skip, pipelines
 from lantern.reporting.publish import publish, show, write_measurements
-from lantern.runtime.hardware import allow_tf32
-from lantern.runtime.memory import check_memory
+from lantern.runtime.hardware import allow_tf32, is_bf16_fast, resolve_device
+from lantern.runtime.memory import Estimate, available_memory, check_memory
 from lantern.runtime.overrides import command_of, leaves
 from lantern.tuning.auto import CHOICE, AutoTree, SavedChoice, resolve_tree
 from lantern.types import Target, reader_of
+
+DRY_RUN_NODES = 64  # of a round's tree or window; methods have 16 to 61
 
 
 def run_setting(
@@ -96,6 +98,31 @@ def request_of(cfg: DictConfig) -> Request:
         compiled_baseline=speed.compiled_baseline, shards=cfg.shards, shard=cfg.shard,
         least_images=max((getattr(kind, "min_images", 0) for kind in kinds), default=0),
     )  # fmt: skip
+
+
+def print_estimate(cfg: DictConfig) -> None:
+    """The memory that a setting needs, from shapes on the meta device: python evaluate.py model=… dry_run=true. Of a
+    model of transformers its config.json is read, of others no file: it can be run before the weights are downloaded."""
+    request, device = request_of(cfg), resolve_device(cfg.device)
+    if cfg.dtype == "auto":
+        cfg.dtype = "bfloat16" if is_bf16_fast(device) else "float32"
+    cfg.device = "meta"
+    target = instantiate(cfg.model).configured(cfg.sampling.cfg_scale)
+    found = Estimate.of(target, DRY_RUN_NODES, request.images_at_once)
+    batch = f"B = {request.images_at_once}"
+    rows = {
+        "weights": found.weights,
+        f"keys and values, {batch}": found.caches,
+        f"laws of a round, {batch}": found.tables,
+        f"all, {batch}": sum(found),
+    }
+    if (free := available_memory(device)) is not None:
+        rows["free on this device"] = free
+    print(f"model={HydraConfig.get().runtime.choices.model} in {cfg.dtype} on {device}")
+    for name, size in rows.items():
+        print(f"{name:32}  {size / 2**30:8.2f} GiB")
+    if device.type == "cpu":
+        print("on a CPU LlamaGen's layers come a second time, and its keys and values are float32")
 
 
 def _input_hashes(config: Mapping, target: Target, prompts: Sequence[str]) -> dict[str, str | None]:

@@ -38,9 +38,7 @@ def help_page(command: str) -> str:
     return page.replace("$", "$$")  # Hydra reads it as a string.Template
 
 
-def register_help() -> None:
-    """Lets conf/ name the page: hydra.help.template."""
-    OmegaConf.register_new_resolver("lantern_help", help_page, replace=True)
+OmegaConf.register_new_resolver("lantern_help", help_page, replace=True)  # by which conf/ names hydra.help.template
 
 
 def groups_of(command: str) -> dict[str, tuple[str, str]]:

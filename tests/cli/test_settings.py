@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 from support.configs import composed, composed_with_hydra
 from support.paths import CONF
 
-from lantern.cli.settings import check_added, check_numbers, groups_of, help_page, register_help
+from lantern.cli.settings import check_added, check_numbers, groups_of, help_page
 from lantern.errors import LanternError
 
 COMMANDS = ("evaluate", "train", "export", "score", "contact")
@@ -31,7 +31,6 @@ def test_the_groups_a_command_reads_are_described_under_the_sign_they_are_given_
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_own_settings_stand_there_with_their_comments(command):
-    register_help()
     page, config = help_page(command), OmegaConf.load(CONF / f"{command}.yaml")
     assert config.hydra.help.template == page  # as the yaml and the resolver spell it
     for name in config:
