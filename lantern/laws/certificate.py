@@ -12,20 +12,8 @@ from typing import Any
 
 import torch
 
-from lantern.certificates import (
-    LAW_FILE,
-    NoDescriptionError,
-    Record,
-    class_name,
-    counted_alone,
-    foreign_parts,
-    is_ours,
-    labels_of,
-    record_of,
-    settings_of,
-    shape_of,
-    source_of,
-)
+from lantern import certificates
+from lantern.certificates import Record, class_name, settings_of
 from lantern.decoding import DecodingSetup
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
@@ -57,10 +45,11 @@ class _Check:
         self.states: dict[str, list[Record]] = {}
 
     def add(self, setup: DecodingSetup) -> None:
-        parts = _parts(setup)
-        depth, width = shape_of(setup.drafter)
+        drafter = setup.drafter
+        parts = {"rule": setup.rule, "verification": setup.verification, "tree": drafter.tree, "drafter": drafter}
+        depth, width = certificates.shape_of(drafter)
         depth = min(depth, setup.target.num_tokens - 1)  # behind the first token
-        labels = (*labels_of(parts, setup.sampling.is_greedy).items(), ("depth", depth), ("width", width))
+        labels = (*certificates.labels_of(parts, setup.sampling.is_greedy).items(), ("depth", depth), ("width", width))
         coins = self.results.get(tuple((name, False if name == "is_greedy" else label) for name, label in labels))
         if setup.sampling.is_greedy and coins and not any(way.startswith("compared") for way in coins.ways):
             return  # greedy decoding tosses none
@@ -72,14 +61,15 @@ class _Check:
             return
         self._note(parts)
         told = _told(setup.sampling)
-        self.results.setdefault(labels, Result()).add(deviation, way, f"{setup.target.vocab_size} codes, {told}", told)
+        found = Result(deviation, f"{setup.target.vocab_size} codes, {told}", 1, [way], [told])
+        self.results.setdefault(labels, Result()).merge(found)
 
     def _note(self, parts: Mapping[str, Any]) -> None:
-        self.foreign = foreign_parts(parts)
+        self.foreign = certificates.foreign_parts(parts)
         for role, part in self.foreign.items():
             try:
                 self.states.setdefault(role, []).append(settings_of(part))
-            except NoDescriptionError as error:
+            except certificates.NoDescriptionError as error:
                 raise LanternError(f"{class_name(part)} has a setting that no certificate can hold: {error}") from error
 
 
@@ -124,25 +114,20 @@ def _check_target(target: Target, prompt: str) -> Certificate:
     before, (deviation, way) = settings_of(target), pass_deviation(target, prompt)
     target.release()
     result = Result(deviation, prompt, 1, [way])
-    foreign = {} if is_ours(target) else {"target": target}
+    foreign = {} if certificates.is_ours(target) else {"target": target}
     return _certify(foreign, {"target": [before, settings_of(target)]}, [asdict(result) | {"depth": 3, "width": 2}])
 
 
 def _certify(foreign: Mapping[str, Any], states: Mapping[str, list[Record]], results: list[Record]) -> Certificate:
     """Writes and tells what was found."""
-    records = {role: record_of(part, states[role], role) for role, part in foreign.items()}
+    records = {role: certificates.record_of(part, states[role], role) for role, part in foreign.items()}
     by_name: dict[str, Result] = {}
     for found in results:
         own = Result(**{name: found[name] for name in Result.__dataclass_fields__})
         by_name.setdefault(_name(found), Result()).merge(own)
     certificate = Certificate(by_name, _write(foreign, records, results))
-    print_verdict(certificate, foreign, counted_alone(results))
+    print_verdict(certificate, foreign, certificates.counted_alone(results))
     return certificate
-
-
-def _parts(setup: DecodingSetup) -> dict[str, Any]:
-    drafter = setup.drafter
-    return {"rule": setup.rule, "verification": setup.verification, "tree": drafter.tree, "drafter": drafter}
 
 
 def _deviation(setup: DecodingSetup, counts: bool) -> tuple[float, str]:
@@ -220,10 +205,10 @@ def _write(foreign: Mapping[str, Any], parts: Mapping[str, Record], results: lis
     merged: what was found to be lossy stays so."""
     if not foreign:
         return None
-    source = source_of(next(iter(foreign.values())))
+    source = certificates.source_of(next(iter(foreign.values())))
     if source is None:
         raise LanternError(f"{class_name(next(iter(foreign.values())))} is in no file; save its class in one")
-    path = source.with_suffix(LAW_FILE)
+    path = source.with_suffix(certificates.LAW_FILE)
     record = {"parts": parts, "results": results, "code": code_hash(), "torch": torch.__version__}
     key, kept = digest([[one["class"], one["settings"]] for one in parts.values()]), read_object(path)
     before = kept.get(key)

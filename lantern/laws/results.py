@@ -21,9 +21,6 @@ class Result:
     ways: list[str] = field(default_factory=list)
     samplings: list[str] = field(default_factory=list)
 
-    def add(self, deviation: float, way: str, case: str, sampling: str) -> None:
-        self.merge(Result(deviation, case, 1, [way], [sampling]))
-
     def merge(self, other: "Result") -> None:
         """A failure stays."""
         if other.deviation >= self.deviation:
