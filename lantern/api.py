@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from lantern.cli.composing import built, composed
 from lantern.cli.error_messages import sentence, user_error
 from lantern.cli.settings import check_numbers, check_settings, group_of, key_of
+from lantern.data.image_sets import arrays_of
 from lantern.data.prompts import Batch, load_prompts
 from lantern.errors import LanternError, check_batch_size, check_whole, explaining, meant
 from lantern.evaluation.sides import decode_images
@@ -58,8 +59,7 @@ class Images:
 
     def pil(self) -> list[Image]:
         """As 8-bit images of Pillow."""
-        pixels = (self.images.float().clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
-        return [fromarray(image) for image in pixels]
+        return [fromarray(pixels) for pixels in arrays_of(self.images.float().cpu())]
 
     def __repr__(self) -> str:
         return f"Images(images {[*self.images.shape]}, tokens {[*self.tokens.shape]}, {self.statistics})"

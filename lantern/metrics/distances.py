@@ -93,21 +93,6 @@ def prompt_labels(prompts: Sequence[str], num_references: int) -> tuple[Tensor, 
     return labels, labels[torch.arange(num_references) % len(labels)]
 
 
-def kernel_moves(
-    pair: Tensor, sides: Sequence[Tensor], real: Tensor, labels: Tensor, real_labels: Tensor
-) -> list[float]:
-    """First side's kernel distance minus the second's, per swap. pair [2N, F]; sides: two index tensors [S, N]."""
-    chosen = chosen_of(torch.cat(list(sides)), len(pair))
-    all_real = torch.ones(1, len(real), dtype=torch.bool)
-    one, other = kernel_distances(pair, chosen, real, all_real, labels.repeat(2), real_labels).chunk(2)
-    return (one - other).tolist()
-
-
-def chosen_of(indices: Tensor, count: int) -> Tensor:
-    """indices [S, n] of subsets of `count` points -> bool [S, count]"""
-    return torch.zeros(len(indices), count, dtype=torch.bool).scatter_(1, indices, True)
-
-
 def kernel_distances(
     features: Tensor, chosen: Tensor, real: Tensor, real_chosen: Tensor, labels: Tensor, real_labels: Tensor
 ) -> Tensor:

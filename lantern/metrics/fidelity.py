@@ -159,14 +159,16 @@ class Fidelity(Metric):
         sides = intervals.swapped_sides(torch.cat([unswapped, intervals.swaps(count, self.resamples)]))
         sides = tuple(torch.where(same, side % count, side) for side in sides)  # equal to the last bit
         frechet = real.frechet()
-        moved = {"frechet_diff": [frechet(pair[a]) - frechet(pair[b]) for a, b in zip(*sides, strict=True)]}
+        moved = [frechet(pair[a]) - frechet(pair[b]) for a, b in zip(*sides, strict=True)]
+        found = {"frechet_diff": difference_interval(moved[0], moved[1:])}
         if real.features is not None:
-            moved["kernel_diff"] = distances.kernel_moves(pair, sides, real.features, *real.labels(prompts))
-        found = {name: difference_interval(float(of[0]), of[1:]) for name, of in moved.items()}
-        if real.features is not None:
-            all_real = torch.ones(1, len(real.features), dtype=torch.bool)
-            chosen = distances.chosen_of(torch.cat(sides), 2 * count)
-            shares = distances.Manifolds(pair, real.features)(chosen, all_real)
+            indices, known, (labels, real_labels) = torch.cat(sides), real.features, real.labels(prompts)
+            chosen = torch.zeros(len(indices), 2 * count, dtype=torch.bool).scatter_(1, indices, True)
+            everyone = torch.ones(1, len(known), dtype=torch.bool)
+            kernel = distances.kernel_distances(pair, chosen, known, everyone, labels.repeat(2), real_labels)
+            kernel_moved = np.subtract(*kernel.numpy().reshape(2, -1))
+            found["kernel_diff"] = difference_interval(float(kernel_moved[0]), kernel_moved[1:])
+            shares = distances.Manifolds(pair, known)(chosen, everyone)
             lost = np.subtract(*reversed(shares.numpy().reshape(2, -1, 2)))  # [S, 2]
             for column, name in enumerate(("precision_loss", "recall_loss")):
                 found[name] = difference_interval(float(lost[0, column]), WIDER * lost[1:, column])
