@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.pipeline import Pipeline
-from lantern.types import per_step
+from lantern.types import per
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Progress:
     @property
     def tokens_per_step(self) -> float:
         """Committed tokens per target forward so far, as Generation.tokens_per_step; 0 after the prefill."""
-        return per_step(self.committed - 1, self.steps) or 0.0
+        return per(self.committed - 1, self.steps) or 0.0
 
     @property
     def is_complete(self) -> bool:

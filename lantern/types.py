@@ -289,13 +289,13 @@ class Generation:
     @property
     def tokens_per_step(self) -> float | None:
         """Committed image tokens per target forward, excluding the prefill and its token. None for one-token images."""
-        return per_step((self.tokens.shape[1] - 1) * len(self.tokens) - self.unread, int(self.steps.sum()))
+        return per((self.tokens.shape[1] - 1) * len(self.tokens) - self.unread, int(self.steps.sum()))
 
     def __repr__(self) -> str:
         rate = f"{self.tokens_per_step or 0:.2f} tokens per step, {len(self.rounds)} rounds"
         return f"Generation({len(self.tokens)} images, {rate}, {self.latency_s:.2f} s)"
 
 
-def per_step(tokens: int, steps: int) -> float | None:
-    """Tokens per target forward behind the prefill; None where there were no such forwards."""
-    return tokens / steps if steps else None
+def per(total: float, count: float) -> float | None:
+    """total / count; None where there is nothing to count, such as forwards behind the prefill."""
+    return total / count if count else None

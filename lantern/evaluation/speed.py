@@ -7,7 +7,7 @@ import torch
 from lantern.evaluation.records import timings_before
 from lantern.evaluation.rows import Row
 from lantern.metrics.intervals import total_ratio
-from lantern.types import per_step
+from lantern.types import per
 
 WIDE = 0.1  # an interval of the speed-up is wide above this share of it
 DISTURBED = 0.1  # cores used by other processes, above which a timing is disturbed
@@ -25,21 +25,21 @@ def costs(lines: Sequence[Row], device: torch.device) -> Row:
         return sum(line.get(name, 0.0) for line in lines)
 
     counts = {"target_forwards": "steps", "drafter_forwards": "drafter_forwards", "target_nodes": "nodes"}
-    values = {key: _ratio(total(name), len(lines)) for key, name in counts.items()}
+    values = {key: per(total(name), len(lines)) for key, name in counts.items()}
     spent = {name: total(name) for name in ("draft_ms", "drafter_forward_ms", "verify_ms", "accept_ms")}
-    values |= {name: _ratio(ms, total("rounds")) for name, ms in spent.items()}
+    values |= {name: per(ms, total("rounds")) for name, ms in spent.items()}
     if head := total("head_ms"):
-        values["head_ms"] = _ratio(head, total("rounds"))
+        values["head_ms"] = per(head, total("rounds"))
     others = spent["draft_ms"] - spent["drafter_forward_ms"] + spent["accept_ms"] - head
     whole = spent["draft_ms"] + spent["verify_ms"] + spent["accept_ms"]
-    values |= {"overhead": _ratio(others, whole), "round_ms": _ratio(whole, total("rounds"))}
+    values |= {"overhead": per(others, whole), "round_ms": per(whole, total("rounds"))}
     return values if device.type == "cpu" else values | {key: None for key in PARTS if key in values}
 
 
 def tokens_per_step(lines: Sequence[Row], num_tokens: int) -> float | None:
     """Image tokens committed per target forward, bonus token included, prefill left out; a ratio of sums. None where
     nothing was decoded after the prefill."""
-    return per_step((num_tokens - 1) * len(lines), sum(line["steps"] for line in lines))
+    return per((num_tokens - 1) * len(lines), sum(line["steps"] for line in lines))
 
 
 def speed(timed: Sequence[Row], ar: Sequence[Row]) -> Row:
@@ -71,7 +71,3 @@ def speed_warnings(row: Row) -> list[str]:
     if row.get("cuda_graphs") is False:
         found.append("some passes could not be recorded as CUDA graphs and were launched kernel by kernel")
     return found
-
-
-def _ratio(total: float, count: float) -> float | None:
-    return total / count if count else None
