@@ -10,20 +10,11 @@ from torch.nn.functional import pad
 
 from lantern.acceptance.committed import CommittedLaw, judge_by_own_law
 from lantern.acceptance.exact import Exact
+from lantern.draft_tree import PADDING
 from lantern.errors import check_whole
 from lantern.pipeline import Pipeline
 from lantern.runtime.progress_line import ProgressLine
-from lantern.types import (
-    PADDING,
-    AcceptanceRule,
-    Drafter,
-    DraftTree,
-    Forward,
-    Site,
-    Verdict,
-    Verification,
-    abilities_of,
-)
+from lantern.types import AcceptanceRule, Drafter, DraftTree, Forward, Site, Verdict, Verification, abilities_of
 
 TABLE_SIZE = 1 << 20  # entries of a table [rows, V] worked on at once, so that it stays in a cache
 

@@ -31,7 +31,6 @@ from lantern.training.optimizers import matrices, muon_with_adamw
 from lantern.training.run.budget import progress_of
 from lantern.types import Target
 
-COMPARED = 32  # images of each origin whose overlaps are compared at the end
 LEAST_GAP = 0.02  # between their overlaps, from which more images help
 FOREIGN_GAP = 0.05  # between held-out images of the data and the target's own, from which the latter help
 
@@ -48,7 +47,7 @@ class DrafterTask(pl.LightningModule):
     """Batches: {"tokens": [B, L], "caption": B captions}, optionally cached "features" [B, R, P + L - 1, F].
     Validation batches also have "noise_seed" [B]: seeds of the shared noise with which the target drew the images."""
 
-    compared = COMPARED
+    compared = 32  # images of each origin whose overlaps are compared at the end
 
     def __init__(
         self, target: Target, sampling: Sampling, recipe: Recipe, lr: float, muon_lr: float, weight_decay: float,
@@ -163,7 +162,7 @@ class DrafterTask(pl.LightningModule):
     def compare_origins(self, batches: TrainingData, validated: float | None = None) -> str:
         """The overlap at the first token on training images and on held-out ones alike, under teacher forcing; what
         limits it: too few images, or others than the target draws, or the drafter. validated: val/alpha_1 of it."""
-        seen, unseen = (self._overlaps(items) for items in batches.seen_and_unseen(COMPARED))
+        seen, unseen = (self._overlaps(items) for items in batches.seen_and_unseen(self.compared))
         gap = float(seen.mean() - unseen.mean())
         errors = [float(found.std()) / len(found) ** 0.5 for found in (seen, unseen)]  # nan for a single image
         advice = "it knows its training images better: feed it more images"

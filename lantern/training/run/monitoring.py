@@ -21,17 +21,7 @@ from torch import Tensor
 
 from lantern.cli.sweep_callback import Points
 from lantern.errors import LanternError
-from lantern.reporting.wandb_runs import (
-    FOLDER_ID_FILE,
-    Guard,
-    clean_tags,
-    folder_id,
-    name_input,
-    quiet_settings,
-    tell_offline,
-    wandb_mode,
-    weights_artifact,
-)
+from lantern.reporting import wandb_runs
 from lantern.runtime.progress_line import ProgressLine
 from lantern.training.run.budget import Budget, compares_origins, share_of, steps_left
 
@@ -165,7 +155,7 @@ class TolerantWandbLogger(WandbLogger):
         """model: the model that is trained, or whose drafter is trained; start_from: weights to train further."""
         super().__init__(**settings)
         self._wandb_init.pop("anonymous", None)  # wandb warns of it, and Lightning gives it unasked
-        self.guard, self.folders = Guard("metrics.csv continues"), [Path(settings["save_dir"])]
+        self.guard, self.folders = wandb_runs.Guard("metrics.csv continues"), [Path(settings["save_dir"])]
         self._model, self._start_from = model, start_from
 
     @property
@@ -187,16 +177,16 @@ class TolerantWandbLogger(WandbLogger):
 
         def log() -> None:
             self.experiment.summary.update({**exported["figures"], "exported_step": exported["step"]})
-            artifact = weights_artifact(folder, kind, self._model)
+            artifact = wandb_runs.weights_artifact(folder, kind, self._model)
             if self._start_from:
-                name_input(self.experiment, self._start_from, kind, self._model)
+                wandb_runs.name_input(self.experiment, self._start_from, kind, self._model)
             self.experiment.log_artifact(artifact, aliases=[artifact.metadata["hash"]])
             wandb.finish()  # at the program's end nobody would see what takes so long
 
         with closing(ProgressLine("training")) as line:
             line.show(1.0, "sending it to Weights & Biases", None)
             self.guard(log)
-        tell_offline(self.folders, self.version)
+        wandb_runs.tell_offline(self.folders, self.version)
 
 
 def wandb_logger(
@@ -208,14 +198,15 @@ def wandb_logger(
     is_sweep = HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
     if is_sweep and "WANDB_SWEEP_ID" in os.environ:  # W&B would log all points as the one run that its agent has made
         raise LanternError("an agent of Weights & Biases trains one point a run; leave -m out, or give logger=csv")
-    Guard("its own folder has all")(wandb.finish)  # else this would log to a sweep's previous point
+    wandb_runs.Guard("its own folder has all")(wandb.finish)  # else this would log to a sweep's previous point
     resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
-    key = folder_id(resumed if (resumed / FOLDER_ID_FILE).is_file() else Path(save_dir))
+    key = wandb_runs.folder_id(resumed if (resumed / wandb_runs.FOLDER_ID_FILE).is_file() else Path(save_dir))
     where = "/".join(Path(save_dir).parts[-2 if is_sweep else -1 :])
+    tags, mode = wandb_runs.clean_tags(tags), wandb_runs.wandb_mode()
     logger = TolerantWandbLogger(
-        model, start_from, project=project, entity=entity, group=group, name=f"{name} {where}", tags=clean_tags(tags),
-        job_type="train", id=re.sub(r"[^\w.-]+", "-", f"{name}-{key}"), resume="allow", mode=wandb_mode(),
-        save_dir=save_dir, settings=quiet_settings(wandb_mode()),
+        model, start_from, project=project, entity=entity, group=group, name=f"{name} {where}", tags=tags,
+        job_type="train", id=re.sub(r"[^\w.-]+", "-", f"{name}-{key}"), resume="allow", mode=mode, save_dir=save_dir,
+        settings=wandb_runs.quiet_settings(mode),
     )  # fmt: skip
     logger.folders = list(dict.fromkeys([resumed, *logger.folders]))
     return logger
