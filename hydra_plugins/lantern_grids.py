@@ -4,11 +4,11 @@ only from the package hydra_plugins."""
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from lantern.cli.composing import BasicSweeper
 from lantern.cli.settings import key_of
 
 log = logging.getLogger(__name__)

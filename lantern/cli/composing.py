@@ -1,5 +1,5 @@
 """Configurations composed beside whatever Hydra program is running, objects that parts of a run share, and all that
-Lantern takes from Hydra's private interfaces."""
+Lantern's package takes from Hydra's private interfaces."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext, redirect_stderr
 from functools import lru_cache, partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra import version
 from hydra._internal import utils
@@ -19,9 +19,6 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lantern.runtime.home import export_paths, in_home
-
-if TYPE_CHECKING:
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper as BasicSweeper
 
 Work = Callable[[], object]
 VERSION_BASE = "1.3"  # as the entry points give it to @hydra.main
@@ -129,12 +126,3 @@ def _value(hydras_own: Callable[[JobReturn], object], point: JobReturn) -> objec
 def error_of(point: JobReturn) -> BaseException:
     """What a failed point of a sweep ended with; its return_value would raise it."""
     return point._return_value
-
-
-def __getattr__(name: str) -> object:
-    """BasicSweeper, imported when it is asked for: Hydra executes its module anew when it looks for plugins."""
-    if name == "BasicSweeper":
-        from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-
-        return BasicSweeper
-    raise AttributeError(name)
