@@ -118,11 +118,7 @@ class DiffusionHead(nn.Module):
     def mean(self, condition: Tensor, noises: Tensor, cfg_scale: float) -> Tensor:
         """The mean [M, C] of the tokens, to which the last step adds its sigma times a standard normal. condition
         [M, R, D], conditional rows first; noises [M, S, C] as last_mean's. Guidance is u + s (c - u)."""
-        return last_mean(self.steps, noises, self._guided(condition.to(self.times.dtype), cfg_scale))
-
-    def _guided(self, condition: Tensor, cfg_scale: float) -> Callable[[Tensor, int], Tensor]:
-        """The guided velocity of x [M, C] at a sampling step."""
-        rows = condition.shape[1]
+        rows, condition = condition.shape[1], condition.to(self.times.dtype)
         by_time = self.by_time(self.sampled_times)  # [S, (3 blocks + 2) W]
         by_condition = self.by_condition(condition.flatten(0, 1))  # [M R, (3 blocks + 2) W]
 
@@ -131,7 +127,7 @@ class DiffusionHead(nn.Module):
             of_rows = self.velocity(x.repeat_interleave(rows, 0), modulation).unflatten(0, (-1, rows))
             return torch.lerp(of_rows[:, -1], of_rows[:, 0], cfg_scale)  # without guidance rows: one and the same
 
-        return velocity
+        return last_mean(self.steps, noises, velocity)
 
     def velocity(self, x: Tensor, modulation: Tensor) -> Tensor:
         """x [M, C]; modulation [M, (3 blocks + 2) W]: what shifts, scales and gates each block, then the final norm."""

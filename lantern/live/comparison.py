@@ -4,6 +4,7 @@ import base64
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 
 import torch
@@ -12,14 +13,12 @@ from torch import Tensor
 from lantern.api import Model
 from lantern.errors import FirstWarning
 from lantern.noise import image_seed
-from lantern.pipeline import Pipeline
 from lantern.runtime.cores import CpuContention
 from lantern.streaming import Progress, stream
 from lantern.types import Target, reader_of
 
 Event = dict[str, object]
 WARM_UP = 4  # values: the prefill and three rounds
-
 
 METHODS = {  # that the page offers: labels, which fit a select on a telephone, and notes
     "plain": ("Plain decoding", "one token a step, the reference"),
@@ -28,9 +27,7 @@ METHODS = {  # that the page offers: labels, which fit a select on a telephone, 
     "jacobi": ("Jacobi", "window of 15 guesses of the target's own, no drafter"),
     "static_shared": ("EAGLE", "a fixed tree of EAGLE's drafts"),
     "eagle2_shared": ("EAGLE-2", "a tree of EAGLE's most probable drafts"),
-    "refined_lantern_pp": (
-        "Refined LANTERN++", "15 refined guesses; LANTERN++ with λ = 2 accepts similar tokens"
-    ),
+    "refined_lantern_pp": ("Refined LANTERN++", "15 refined guesses; LANTERN++ with λ = 2 accepts similar tokens"),
     "lantern_pp": ("LANTERN++", "λ = 2 on EAGLE's tree of 57 nodes, by ratio verification"),
 }  # fmt: skip
 NUM_EXAMPLES = 3  # prompts that the page suggests
@@ -56,7 +53,8 @@ class Comparison:
     """Runs requests on a loaded model, one at a time; pipelines are built at a method's first use."""
 
     def __init__(self, model: Model, name: str) -> None:
-        self.model, self.name, self._pipelines = model, name, {}
+        self.model, self.name = model, name
+        self._pipeline = cache(lambda method: model.pipeline(**parts_of(method)))
 
     @property
     def setup(self) -> dict[str, object]:
@@ -70,11 +68,6 @@ class Comparison:
             "dtype": str(target.embed_weight.dtype).removeprefix("torch."),
             "words": list(reader_of(target).words),
         }
-
-    def _pipeline(self, name: str) -> Pipeline:
-        if name not in self._pipelines:
-            self._pipelines[name] = self.model.pipeline(**parts_of(name))
-        return self._pipelines[name]
 
     def run(self, request: Request) -> Iterator[Event]:
         """Events of both sides, left first, then of their comparison."""

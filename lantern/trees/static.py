@@ -38,7 +38,10 @@ class StaticTree:
         self.width = max(level.width for level in self._levels)
 
     def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
-        self._move(roots.device)
+        if self._topology.parents.device != roots.device:
+            self._topology = TreeTopology.of(tuple(self._topology.parents.tolist()), roots.device)
+            for level in self._levels:
+                level.move(roots.device)
         batch, most = len(roots), int(tokens_left.max())
         tokens = roots.new_zeros(batch, self.num_nodes)
         tokens[:, 0] = roots
@@ -60,12 +63,6 @@ class StaticTree:
                 laws = log_q.new_zeros(batch, self.num_nodes, log_q.shape[-1]) if laws is None else laws
                 laws[:, level.nodes] = log_q.softmax(-1)
         return DraftTree(tokens, parents, laws, self._topology if is_complete else None, self.width)
-
-    def _move(self, device: torch.device) -> None:
-        if self._topology.parents.device != device:
-            self._topology = TreeTopology.of(tuple(self._topology.parents.tolist()), device)
-            for level in self._levels:
-                level.move(device)
 
 
 class _Level:
