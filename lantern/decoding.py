@@ -123,9 +123,8 @@ class _Batch:
     pad it to a size that the target's passes have; the copies are the rows from index `distinct` on."""
 
     def __init__(self, setup: DecodingSetup, size: int) -> None:
-        self.setup, self.target, self.drafter = setup, setup.target, setup.drafter
-        target, drafter = self.target, self.drafter
-        self.size = self.distinct = size
+        self.setup, self.size, self.distinct = setup, size, size
+        target, drafter = self.target, self.drafter = setup.target, setup.drafter
         check_memory(target, drafter.num_nodes, size)
         target.allocate(size, drafter.num_nodes)
         drafter.allocate(size)

@@ -179,15 +179,13 @@ class Noise:
         self._picks.ensure(self._make_picks)
         return StoredPicks(self._picks.rows, self._picks.used)
 
-    def noise_at_depths(self, depths: Tensor) -> Tensor:
-        """[B, N] depths of nodes -> exp(G) [B, N, V] of the tokens behind them."""
+    def noise_at_depths(self, depths: Tensor) -> Tensor:  # as StoredPicks
         tables = self.tables
         if len(self.seeds) == 1:  # a slice is cheaper than a gather
             return tables.made[:, self._picks.window - self._picks.left[0] :].index_select(1, depths[0])
         return tables.noise_at_depths(depths)
 
-    def noise_of_chain(self, count: int) -> Tensor:
-        """The same of depths 0, 1, … count - 1: [B, count, V]."""
+    def noise_of_chain(self, count: int) -> Tensor:  # as StoredPicks
         tables = self.tables
         if len(self.seeds) == 1:
             return tables.made[:, self._picks.window - self._picks.left[0] :][:, :count]

@@ -1,7 +1,7 @@
 """Fréchet distance (1706.08500), kernel distance (1801.01401), precision and recall (1904.06991) of features, of a set
 and of hundreds of its subsets; equal to torch-fidelity's. Pairs of images are in memory a block at a time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -84,13 +84,6 @@ def cubic_kernel(x: Tensor, y: Tensor) -> Tensor:  # [N, F], [M, F] -> [N, M]
     """(x y^T / F + 1)^3, the kernel of KID."""
     root = (x @ y.T).div_(x.shape[1]).add_(1)
     return root * root * root  # a power is slower
-
-
-def prompt_labels(prompts: Sequence[str], num_references: int) -> tuple[Tensor, Tensor]:
-    """The number of each image's prompt text [N], and of each real image's [M], prompts cycling."""
-    numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
-    labels = torch.tensor([numbers[prompt] for prompt in prompts])
-    return labels, labels[torch.arange(num_references) % len(labels)]
 
 
 def kernel_distances(

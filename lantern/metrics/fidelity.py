@@ -50,7 +50,9 @@ class Real(NamedTuple):
     def labels(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Text index of each image and of each real image; if real ones have no texts, all images get their own."""
         if self.is_paired:
-            return distances.prompt_labels(prompts, len(self.features))
+            numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
+            labels = torch.tensor([numbers[prompt] for prompt in prompts])
+            return labels, labels[torch.arange(len(self.features)) % len(labels)]
         everyone = torch.arange(len(prompts) + len(self.features))
         return everyone[: len(prompts)], everyone[len(prompts) :]
 

@@ -41,11 +41,10 @@ class SharedProposals(GumbelScores):
         return SharedProposals(StoredPicks(*tables)) if tables else self
 
     def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
-        """laws [B, W, V] of the positions behind the root -> the picks under them [B, W]; equal laws, equal picks."""
         return self.pick(laws)
 
     def pick(self, laws: Tensor) -> Tensor:
-        """laws [B, W, V] of the positions behind the root -> the picks under them [B, W]."""
+        """laws [B, W, V] of the positions behind the root -> the picks under them [B, W]; equal laws, equal picks."""
         return gumbel_argmax(laws, self._noise.noise_of_chain(laws.shape[1]))
 
     def gumbel_topk(self, laws: Tensor, count: int) -> tuple[Tensor, Tensor]:
