@@ -163,7 +163,7 @@ class RowScripts:
         self._rows, self.position = self._rows[rows], self.position[rows]
         self._draws = [self._draws[row] for row in rows.tolist()]
 
-    def advance(self, committed: Tensor) -> None:
+    def advance(self, counts: list[int], committed: Tensor) -> None:
         self.position = self.position + committed
         self._draws = [0] * len(self._draws)
 
@@ -186,18 +186,13 @@ class LoopNoise(ScriptedNoise):
     def __init__(self, scripts: Scripts) -> None:
         self.scripts = RowScripts(scripts)
         super().__init__(self.scripts)
+        self.advance, self.keep = self.scripts.advance, self.scripts.keep
 
     @property
     def position(self) -> Tensor:
         return self.scripts.position
 
     def admit(self, rows: Tensor, seeds: Tensor) -> None: ...
-
-    def advance(self, counts: list[int], committed: Tensor) -> None:
-        self.scripts.advance(committed)
-
-    def keep(self, rows: Tensor) -> None:
-        self.scripts.keep(rows)
 
 
 @dataclass(frozen=True)
