@@ -86,6 +86,7 @@ class HuggingFaceTarget(CachedTarget):
             weights_hash = sampled_hash(parts | {"codes": vocabulary.embed, "head": vocabulary.head})
         super().__init__(tokenizer, cfg_scale, weights_hash, vocabulary.embed.device)
         self.transformer, self.vocabulary = body.eval().requires_grad_(False), vocabulary
+        self.embed_weight = vocabulary.embed  # [V, D]
         share_keys(body)
         if not vocabulary.embed.is_meta:  # on the meta device shapes stay the checkpoint's
             words = body.get_input_embeddings()
@@ -115,10 +116,6 @@ class HuggingFaceTarget(CachedTarget):
             name = type(self.transformer).__name__
             raise LanternError(f"compile=true is for LlamaGen's layers, {name} has others; leave compile out")
         return super().configured(cfg_scale)
-
-    @property
-    def embed_weight(self) -> Tensor:  # [V, D]
-        return self.vocabulary.embed
 
     @property
     def _head_dim(self) -> int:

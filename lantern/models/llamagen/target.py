@@ -36,7 +36,9 @@ class LlamaGenTarget(CachedTarget):
         self.transformer, self.conditioner = transformer.eval().requires_grad_(False), conditioner
         self.body, self._head = FusedTransformer(transformer), self._projection()
         self._compiled = cache(partial(_compiled, transformer))  # shared by configured copies
-        self.rotary = rotary_table(transformer.rotation, precise(transformer.norm.weight))  # [P + L, 2, 1, Dh / 2]
+        self.embed_weight = transformer.tok_embeddings.weight  # [V, D]
+        self.rotation = transformer.rotation  # [P + L, 2, Dh]
+        self.rotary = rotary_table(self.rotation, precise(transformer.norm.weight))  # [P + L, 2, 1, Dh / 2]
         self.vocab_size, self.num_tokens = transformer.vocab_size, transformer.num_tokens
         self.grid, self.prefix_len = transformer.grid, transformer.prefix_len
 
@@ -46,14 +48,6 @@ class LlamaGenTarget(CachedTarget):
     @property
     def reads(self) -> PromptReader:
         return self.conditioner if isinstance(self.conditioner, PromptReader) else AnyText()
-
-    @property
-    def rotation(self) -> Tensor:  # [P + L, 2, Dh]
-        return self.transformer.rotation
-
-    @property
-    def embed_weight(self) -> Tensor:  # [V, D]
-        return self.transformer.tok_embeddings.weight
 
     def _cache_of(self, batch_size: int, num_nodes: int) -> tuple[Any, ...]:
         model, weight = self.transformer, self.transformer.norm.weight
