@@ -226,11 +226,6 @@ def extent_of(slots: int) -> int:
     return -(-slots // step) * step
 
 
-def drafter_extent_of(slots: int) -> int:
-    """The same for a drafter, at most twice as many: one layer reads them, in several recordings a round."""
-    return max(EXTENT, 1 << (slots - 1).bit_length())
-
-
 class CachePass(NamedTuple):
     """Passes over one cache: their name, and the extents that they read."""
 
@@ -254,4 +249,5 @@ class CachePass(NamedTuple):
 
 
 TARGET_PASS = CachePass("target", extent_of)
-DRAFTER_PASS = CachePass("drafter", drafter_extent_of)
+# of a drafter at most twice as many slots: one layer reads them, in several recordings a round
+DRAFTER_PASS = CachePass("drafter", lambda slots: max(EXTENT, 1 << (slots - 1).bit_length()))

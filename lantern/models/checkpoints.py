@@ -162,7 +162,6 @@ def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> 
     for a moment: nobody reads one beside the other."""
     path = Path(folder) / WEIGHTS_FILE
     with explaining(f"cannot write weights to {path.parent}", "make room, or choose a folder you may write to"):
-        path.parent.mkdir(parents=True, exist_ok=True)
         tensors = {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}  # unshared
 
         def write_weights(file: Path) -> None:

@@ -19,7 +19,8 @@ EXPORTED = "exported.json"  # of a training: which step its weights are of, with
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Has `write` write a temporary path of the same name, flushes that to disk and renames it; or leaves nothing."""
+    """Has `write` write such a file aside, flushes it to disk and renames it, or leaves nothing; makes its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=WRITING) as folder:
         made = Path(folder) / path.name
         write(made)
@@ -33,7 +34,6 @@ def replace_text(path: str | Path, text: str) -> None:
     """Atomically writes `text` to a file, its folder created."""
     path = Path(path)
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, lambda file: file.write_text(text, "utf-8"))
 
 

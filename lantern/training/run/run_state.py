@@ -47,7 +47,6 @@ class WholeCheckpoints(TorchCheckpointIO):
         """Called by Lightning in the first process."""
         path = Path(path)
         with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, partial(_write, checkpoint))
 
 
