@@ -17,7 +17,6 @@ def number_of_neighbours(codebook: Tensor, k: float) -> int:
 
 def nearest(codebook: Tensor, k: int, chunk: int = 1024) -> Tensor:  # [V, C] -> [V, k]
     """Indices of the k nearest codes by Euclidean distance, nearest first, ties by index, the code itself left out."""
-    check_whole("acceptance", k=k)
     size = len(codebook)
     check_least("acceptance", 0, size - 1, k=k)
     rows = []
