@@ -23,7 +23,7 @@ from lantern.errors import LanternError, explaining, writing
 from lantern.runtime.files import replace_file
 
 READERS = 4  # threads that decode image files
-CHUNK = 64  # images written at once
+BATCH_SIZE = 64  # images in memory at once
 ARRAY, STATISTICS = "arr_0", ("mu", "sigma")  # parts of an .npz: of images, as numpy names the first; of features
 HUB_SOURCE = re.compile(r"([\w.-]+/[\w.-]+):(\w+)(?:\[:(\d+)\])?")  # of a data set, with its split and a number
 
@@ -170,11 +170,19 @@ def _as_tensor(images: Iterable[np.ndarray], shapes: set[tuple[int, ...]]) -> Te
     return torch.from_numpy(np.stack(listed)).permute(0, 3, 1, 2).float() / 255
 
 
+def batches(images: Images, size: int = BATCH_SIZE) -> Iterator[Tensor]:
+    return (images[start : start + size] for start in range(0, len(images), size))
+
+
+def as_bytes(images: Tensor) -> Tensor:
+    """Pixels in [0, 1] as bytes, as image files hold them."""
+    return (images.contiguous() * 255).round().clamp(0, 255).byte()
+
+
 def arrays_of(images: Images) -> Iterator[np.ndarray]:
     """uint8 [H, W, 3] each."""
-    for start in range(0, len(images), CHUNK):
-        pixels = (images[start : start + CHUNK].permute(0, 2, 3, 1) * 255).round().clamp(0, 255).byte()
-        yield from pixels.contiguous().numpy()
+    for batch in batches(images):
+        yield from as_bytes(batch).permute(0, 2, 3, 1).contiguous().numpy()
 
 
 def write_adm(folder: Path, images: Images, prompts: Sequence[Mapping], numbers: Sequence[int]) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from lantern.data.image_sets import Images
+from lantern.data.image_sets import Images, batches
 from lantern.identity import state_hash
 from lantern.metrics.intervals import Interval, mean_interval, share_bounds
-from lantern.metrics.metric import Metric, batches, extract_features
+from lantern.metrics.metric import Metric, extract_features
 
 SAMPLES = 500  # of a bootstrap
 MIN_DIFFERENT = 10  # pairs; where fewer differ and others are equal, the mean difference is hardly known

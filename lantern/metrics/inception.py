@@ -5,8 +5,8 @@ from pathlib import Path
 from torch import Tensor, nn
 from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3, FeatureExtractorInceptionV3
 
+from lantern.data.image_sets import as_bytes
 from lantern.errors import CheckpointError, explaining
-from lantern.metrics.metric import as_bytes
 from lantern.models.checkpoints import read_weights
 from lantern.runtime.hardware import resolve_device
 

@@ -1,17 +1,16 @@
 """The protocols of what judges an evaluation: a metric of images and a measure of the output law. Also features of
 images, extracted once per set of images, with one batch in memory at a time."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from lantern.data.image_sets import Images
+from lantern.data.image_sets import Images, as_bytes, batches
 from lantern.errors import LanternError
 from lantern.pipeline import Pipeline
 
-BATCH_SIZE = 64
 Figures = Mapping[str, object]  # by their keys of a result row
 
 
@@ -61,25 +60,13 @@ class LawMeasure(Protocol):
     def measure(self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Figures: ...
 
 
-def batches(images: Images, size: int = BATCH_SIZE) -> Iterator[Tensor]:
-    return (images[start : start + size] for start in range(0, len(images), size))
-
-
 def size_of(images: Images) -> str:
     """Width and height in pixels."""
     height, width = images[:1].shape[2:]
     return f"{width} x {height}"
 
 
-def as_bytes(images: Tensor) -> Tensor:
-    """Pixels in [0, 1] as bytes, as image files hold them."""
-    return (images.contiguous() * 255).round().clamp(0, 255).byte()
-
-
 @torch.no_grad()
 def extract_features(images: Images, network: Callable[[Tensor], Tensor]) -> Tensor:
     """network(images) [N, F], float32. Images are rounded to bytes."""
-    found = []
-    for batch in batches(images):
-        found.append(network(as_bytes(batch).float() / 255).float().cpu())
-    return torch.cat(found)
+    return torch.cat([network(as_bytes(batch).float() / 255).float().cpu() for batch in batches(images)])

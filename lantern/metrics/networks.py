@@ -15,11 +15,11 @@ from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoTokenize
 from transformers import CLIPImageProcessorPil as ClipProcessor
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from lantern.data.image_sets import Images
+from lantern.data.image_sets import Images, as_bytes, batches
 from lantern.errors import LanternError, explaining
 from lantern.identity import state_hash
 from lantern.metrics.intervals import mean_interval
-from lantern.metrics.metric import Metric, as_bytes, batches
+from lantern.metrics.metric import Metric
 from lantern.models.checkpoints import shortened
 from lantern.models.hub import find_folder
 from lantern.runtime.hardware import resolve_device

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.data.image_sets import Images
+from lantern.data.image_sets import Images, batches
 from lantern.errors import LanternError
 from lantern.identity import state_hash
 from lantern.metrics.intervals import Interval, loss_interval, share_bounds
-from lantern.metrics.metric import Metric, batches
+from lantern.metrics.metric import Metric
 from lantern.models.checkpoints import CONFIG_FILE, load_described, load_weights
 from lantern.runtime.files import is_file
 from lantern.runtime.hardware import resolve_device

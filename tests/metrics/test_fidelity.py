@@ -3,10 +3,11 @@ import pytest
 import torch
 from support.features import MeanColour
 
+from lantern.data.image_sets import BATCH_SIZE
 from lantern.errors import LanternError
 from lantern.metrics.fidelity import Fidelity
 from lantern.metrics.intervals import share_bounds
-from lantern.metrics.metric import BATCH_SIZE, extract_features
+from lantern.metrics.metric import extract_features
 
 
 def test_features_are_those_of_images_in_bytes():
