@@ -66,8 +66,8 @@ def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoi
 def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> None:
     """Writes the weights of the best validated step, or without validation the last ones, notes which step that is, and
     prints it."""
-    best = next((c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor), "")
-    if best:
+    chooser = next((c for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor), None)
+    if chooser and (best := chooser.best_model_path):
         content = torch.load(best, map_location="cpu", weights_only=True)
         task.load_state_dict(content["state_dict"], strict=task.strict_loading)
     else:
@@ -80,8 +80,9 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> None:
         if isinstance(logger, TolerantWandbLogger):
             logger.log_weights(folder, folder.name.partition("_")[0], exported)
     best_step = "" if exported["step"] == trainer.global_step else f"; the best weights are of step {exported['step']}"
-    of_images = getattr(trainer.datamodule, "told_of_part", "")
-    print(f"trained {trainer.global_step} steps{of_images}{best_step}")
+    of_images, found = getattr(trainer.datamodule, "told_of_part", ""), exported["figures"]
+    chosen_by = f", {chooser.monitor}={found[chooser.monitor]:.4g}" if chooser and chooser.monitor in found else ""
+    print(f"trained {trainer.global_step} steps{of_images}{best_step}{chosen_by}")
     if compares_origins(trainer):
         left_s = next((c.comparison_s for c in trainer.callbacks if isinstance(c, TrainingBar)), 0.0)
         with closing(ProgressLine("training")) as line:
