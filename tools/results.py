@@ -256,8 +256,8 @@ class Again:
 def measure_again(
     tables: Sequence[Table], docs: Path, folder: Path, run: Run, time: Time, now: Now = hashes_of
 ) -> list[Again]:  # fmt: skip
-    """Measures the timed rows of tables again: first the times of all, each kept with the counts of before, then what is
-    counted, which needs no quiet machine: rows whose counts are of other code, by the row's command, which finds its
+    """Measures the timed rows of tables again: first the times of all, each kept with the counts of before, then what
+    is counted, which needs no quiet machine: rows whose counts are of other code, by the row's command, which finds its
     times on record. Until then they are named as of earlier code. A stopped run goes on by the kept rows that `folder`
     remembers; who removes it begins anew. Returns all these rows."""
     every = []

@@ -102,7 +102,7 @@ def request_of(cfg: DictConfig) -> Request:
 
 def print_estimate(cfg: DictConfig) -> None:
     """The memory that a setting needs, from shapes on the meta device: python evaluate.py model=… dry_run=true. Of a
-    model of transformers its config.json is read, of others no file: it can be run before the weights are downloaded."""
+    model of transformers its config.json is read, of others no file: it runs before the weights are downloaded."""
     request, device = request_of(cfg), resolve_device(cfg.device)
     if cfg.dtype == "auto":
         cfg.dtype = "bfloat16" if is_bf16_fast(device) else "float32"

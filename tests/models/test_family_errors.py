@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -170,4 +171,4 @@ def test_raw_rows_of_an_embedding_that_scales_are_refused():
     body = GemmaModel(GemmaConfig(vocab_size=9, num_key_value_heads=1, **sizes))
     vocabulary = ImageVocabulary(body.embed_tokens.weight[:4], torch.zeros(4, 8))
     with pytest.raises(LanternError, match="scales"):
-        HuggingFaceTarget(body, vocabulary, PromptIds(None, 4, [], [], fixed([0])), None, (2, 2), 1.0)
+        HuggingFaceTarget(body, vocabulary, PromptIds(None, 4, [], [], fixed([0])), Mock(), (2, 2), 1.0)
