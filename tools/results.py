@@ -41,7 +41,7 @@ from tools.markdown import table_lines, write_block
 Run = Callable[[Sequence[str], Path], Row]  # settings of evaluate.py, run folder -> its row and where it came from
 Now = Callable[[Sequence[str]], Mapping[str, str]]  # settings -> the hashes that a row measured today would have
 Asked = tuple[Sequence[str], str, Path]  # settings, the model's name, run folder
-Time = Callable[[Sequence[Asked]], Sequence[Callable[[], Row]]]  # times them -> what makes the row of each, uncounted
+Time = Callable[[Sequence[Asked]], Sequence[Row]]  # times them -> the row of each, uncounted
 ORIGIN = ("machine", "date", "revision", "plain_verify_ms", "plain_forwards")
 WRITTEN = ("preset", "protocol", "weights", "code")  # hashes of what a row was made from
 # of lantern/: what decodes, and what times and judges it
@@ -124,14 +124,15 @@ class Table:
         """Of evaluate.py."""
         return [*self.rows[label], *self.shared]
 
-    def is_of_today(self, label: str, row: Row) -> bool:
-        """Whether the command of a row is today's."""
-        return sorted(row["settings"]) == sorted(self.settings(label))
+    def home(self, label: str, folder: Path) -> Path:
+        """The run folder of a row."""
+        return folder / self.name / digest(repr(self.settings(label)))
 
     def kept(self, rows: Sequence[Row]) -> dict[str, Row]:
         """The rows to show, by label: the last one of today's command, whichever table it was measured for."""
-        found = {label: [row for row in rows if self.is_of_today(label, row)] for label in self.rows}
-        return {label: of_today[-1] for label, of_today in found.items() if of_today}
+        found = {tuple(sorted(row["settings"])): row for row in rows}
+        asked = {label: tuple(sorted(self.settings(label))) for label in self.rows}
+        return {label: found[settings] for label, settings in asked.items() if settings in found}
 
 
 def load_tables(docs: Path) -> dict[str, Table]:
@@ -146,12 +147,10 @@ def load_tables(docs: Path) -> dict[str, Table]:
 
 
 def rows_of(table: Table, docs: Path) -> list[Row]:
-    """The kept rows that a table may show: those that other tables share with it, then its own."""
+    """All kept rows, those that were measured for this table last."""
     own = docs / "rows" / f"{table.name}.jsonl"
-    asked = {tuple(sorted(table.settings(label))) for label in table.rows}
-    others = [row for path in sorted(own.parent.glob("*.jsonl")) if path != own for row in read_rows(path)]
-    shared = [row for row in others if tuple(sorted(row["settings"])) in asked]
-    return shared + (read_rows(own) if own.is_file() else [])
+    paths = sorted(own.parent.glob("*.jsonl"), key=lambda path: (path == own, path))
+    return [row for path in paths for row in read_rows(path)]
 
 
 def hashes_of(settings: Sequence[str]) -> dict[str, str]:
@@ -197,9 +196,11 @@ def _without_modules(settings: object) -> object:
     return [_without_modules(value) for value in settings] if isinstance(settings, list) else settings
 
 
-def stale(row: Row, now: Mapping[str, str]) -> list[str]:
-    """Which of WRITTEN have changed since a row was measured. Rows that have none of them are of earlier code; those of
-    2026-11-27 and before have no protocol."""
+def stale(row: Row | None, now: Mapping[str, str]) -> list[str]:
+    """Which of WRITTEN have changed since a row was measured; all where there is none. Rows that have none of them are
+    of earlier code; those of 2026-11-27 and before have no protocol."""
+    if row is None:
+        return [*WRITTEN]
     return [name for name in WRITTEN if row.get(name, "" if name == "code" else now[name]) != now[name]]
 
 
@@ -208,19 +209,14 @@ def measure(table: Table, docs: Path, folder: Path, run: Run, now: Now = hashes_
     before the next is begun. A run that was stopped goes on; one that had finished is removed, since its row is to be
     measured again. Names the rows of earlier code."""
     for label in table.rows:
-        settings, kept = table.settings(label), table.kept(rows_of(table, docs)).get(label)
-        hashes = now(settings)
-        changed = stale(kept, hashes) if kept else []
-        if kept and changed in ([], ["code"]):
-            if changed:
-                print(
-                    f"{table.name}, {label}: of earlier code; delete it from docs/rows to measure it again", flush=True
-                )
-            continue
-        home = folder / table.name / digest(repr(settings))
-        if (home / FINISHED).is_file():
-            shutil.rmtree(home)
-        keep(table, docs, label, run(settings, home) | hashes)
+        settings, home = table.settings(label), table.home(label, folder)
+        changed = stale(table.kept(rows_of(table, docs)).get(label), hashes := now(settings))
+        if changed == ["code"]:
+            print(f"{table.name}, {label}: of earlier code; delete it from docs/rows to measure it again", flush=True)
+        elif changed:
+            if (home / FINISHED).is_file():
+                shutil.rmtree(home)
+            keep(table, docs, label, run(settings, home) | hashes)
 
 
 def keep(table: Table, docs: Path, label: str, found: Row) -> None:
@@ -231,7 +227,6 @@ def keep(table: Table, docs: Path, label: str, found: Row) -> None:
     path = docs / "rows" / f"{table.name}.jsonl"
     row = {"label": label, "settings": table.settings(label), **values}
     rows = {tuple(sorted(one["settings"])): one for one in [*(read_rows(path) if path.is_file() else []), row]}
-    path.parent.mkdir(exist_ok=True)
     replace_text(path, "".join(f"{encode(one)}\n" for one in rows.values()))
     write_pages(table, docs)
 
@@ -265,18 +260,16 @@ def measure_again(
         path = docs / "rows" / f"{table.name}.jsonl"
         for label, row in table.kept(read_rows(path) if path.is_file() else []).items():
             if row.get("speedup") is not None:
-                home = folder / table.name / digest(repr(table.settings(label)))
+                home = table.home(label, folder)
                 if not (home / BEFORE).is_file():
-                    home.mkdir(parents=True, exist_ok=True)
                     replace_text(home / BEFORE, encode(row))
                 every.append(Again(table, label, home, read_object(home / BEFORE)))
     for group in in_groups([one for one in every if one.now(docs) == one.before]):
         print(f"{group[0].table.name}: times {', '.join(one.label for one in group)}", flush=True)
         timed = time([(one.settings, one.before["model"], one.home) for one in group])
-        for one, row_of in zip(group, timed, strict=True):
+        for one, row in zip(group, timed, strict=True):
             if stale(one.before, now(one.settings)) in ([], ["code"]):  # else it is another method's
-                counted = {name: one.before[name] for name in WRITTEN if name in one.before}
-                keep(one.table, docs, one.label, with_times_of(one.before, row_of()) | counted)
+                keep(one.table, docs, one.label, with_times_of(one.before, row))
     uncounted = [one for one in every if stale(one.now(docs), now(one.settings))]
     print(
         f"all times are taken; {len(uncounted)} rows are to be counted, on a machine that need not be quiet", flush=True
@@ -297,11 +290,11 @@ def in_groups(rows: Sequence[Again]) -> list[list[Again]]:
 
 
 def with_times_of(kept: Row, found: Row) -> Row:
-    """A kept row with the times of another of the same code: what is counted and judged stays, and what its warnings
+    """A kept row with the times of another: what is counted and judged stays, with WRITTEN, and what its warnings
     say of it. Tokens per step are of the judged images, where there are some."""
     judged = [] if "quality.num_images=0" in kept["settings"] else ["tokens_per_step"]
     counted = [key for figure in figures(kept=True) if figure.kind != "speed" for key in figure.keys]
-    counts = {key: kept.get(key) for key in ("output_tv_estimator", *judged, *counted)}
+    counts = {key: kept.get(key) for key in (*WRITTEN, "output_tv_estimator", *judged, *counted)}
     of_counts = [text for text in _warnings(kept) if text not in speed_warnings(kept)]
     warnings = WARNING_BREAK.join(dict.fromkeys([*_warnings(found), *of_counts])) or None
     return found | counts | {"warnings": warnings, "together": TOGETHER}
@@ -469,7 +462,7 @@ def _with_origin(rows: Sequence[Row], folder: Path) -> Row:
     return rows[-1] | dict(zip(ORIGIN, (*where, plain["verify_ms"], plain["target_forwards"]), strict=True))
 
 
-def time_together(asked: Sequence[Asked]) -> list[Callable[[], Row]]:
+def time_together(asked: Sequence[Asked]) -> list[Row]:
     """Times the methods of several settings in turn, image by image, with one plain decoding, whose times are recorded
     in each of their run folders."""
     made: list[tuple[Evaluation, Pipeline]] = []
@@ -488,9 +481,7 @@ def time_together(asked: Sequence[Asked]) -> list[Callable[[], Row]]:
             lines = timed.lines("speed", request.timed)
             side.add(lines, timed.tokens(lines))
     return [
-        lambda evaluation=evaluation, pipeline=pipeline, folder=folder: _with_origin(
-            [one.row for one in replace(evaluation, laws=None).run(pipeline)], folder
-        )
+        _with_origin([one.row for one in replace(evaluation, laws=None).run(pipeline)], folder)
         for (evaluation, pipeline), (_, _, folder) in zip(made, asked, strict=True)
     ]
 

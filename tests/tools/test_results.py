@@ -188,7 +188,7 @@ def test_timed_rows_are_measured_again_and_a_stopped_run_goes_on(docs):
 
     def time(group):
         asked.append([settings[:-2] for settings, _, _ in group])
-        return [lambda: row() | {"speedup": 3.0, "speedup_low": 2.9, "warnings": "of times"} for _ in group]
+        return [row() | {"speedup": 3.0, "speedup_low": 2.9, "warnings": "of times"} for _ in group]
 
     def changed(settings):
         return now(settings) | ({"code": "d"} if "+method=jacobi" in settings else {})
@@ -215,7 +215,7 @@ def test_rows_are_timed_in_turn_with_one_plain_decoding_and_counted_later(tmp_pa
     shared += ["speed.max_retimed=0"]
     own = [["drafter=none"], ["drafter=jacobi", "drafter.length=4"], ["tree=chain"]]
     asked = [([*one, *shared, "acceptance=exact"], "tiny", tmp_path / str(at)) for at, one in enumerate(own)]
-    rows = [row_of() for row_of in results.time_together(asked)]
+    rows = results.time_together(asked)
     assert len({one["baseline_latency_s"] for one in rows}) == 1 < len({one["latency_s"] for one in rows}) == 3
     assert [len(read_rows(folder / "prompts.jsonl")) for *_, folder in asked] == [2, 4, 4]
     given = composed("evaluate", *asked[1][0], "quality.num_images=0", "tracking.mode=disabled")
