@@ -65,7 +65,7 @@ SAME_NAME = {
 
 
 BUDGETS = {  # the most; last changed on 2026-11-29. Who raises one says in the CHANGELOG what entered and what left
-    "lines of lantern/": 24_000,
+    "lines of lantern/": 23_800,
     "lines of tests/": 25_000,
     "words of the manual, docs/*.md": 10_000,
 }
