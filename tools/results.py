@@ -222,8 +222,8 @@ def measure(table: Table, docs: Path, folder: Path, run: Run, now: Now = hashes_
 def keep(table: Table, docs: Path, label: str, found: Row) -> None:
     """Adds a row to those of its table, in place of one of its command, and writes the table's pages."""
     keys = (key for figure in figures(kept=True) for key in figure.keys)  # with bounds
-    values = {key: found.get(key) for key in (*ORIGIN, *RECORDED, *keys, *WRITTEN)}
-    values |= {"together": found["together"]} if "together" in found else {}
+    values = {key: found.get(key) for key in (*ORIGIN, *RECORDED, *keys)}
+    values |= {key: found[key] for key in (*WRITTEN, "together") if key in found}
     path = docs / "rows" / f"{table.name}.jsonl"
     row = {"label": label, "settings": table.settings(label), **values}
     rows = {tuple(sorted(one["settings"])): one for one in [*(read_rows(path) if path.is_file() else []), row]}
@@ -294,7 +294,8 @@ def with_times_of(kept: Row, found: Row) -> Row:
     say of it. Tokens per step are of the judged images, where there are some."""
     judged = [] if "quality.num_images=0" in kept["settings"] else ["tokens_per_step"]
     counted = [key for figure in figures(kept=True) if figure.kind != "speed" for key in figure.keys]
-    counts = {key: kept.get(key) for key in (*WRITTEN, "output_tv_estimator", *judged, *counted)}
+    counts = {key: kept.get(key) for key in ("output_tv_estimator", *judged, *counted)}
+    counts |= {key: kept[key] for key in WRITTEN if key in kept}
     of_counts = [text for text in _warnings(kept) if text not in speed_warnings(kept)]
     warnings = WARNING_BREAK.join(dict.fromkeys([*_warnings(found), *of_counts])) or None
     return found | counts | {"warnings": warnings, "together": TOGETHER}
