@@ -239,6 +239,7 @@ class Again:
     label: str
     home: Path
     before: Row
+    hashes: Mapping[str, str]  # that it would have if it were measured now
 
     @property
     def settings(self) -> list[str]:
@@ -255,7 +256,7 @@ def measure_again(
     is counted, which needs no quiet machine: rows whose counts are of other code, by the row's command, which finds its
     times on record. Until then they are named as of earlier code. A stopped run goes on by the kept rows that `folder`
     remembers; who removes it begins anew. Returns all these rows."""
-    every = []
+    every, due = [], []
     for table in tables:
         path = docs / "rows" / f"{table.name}.jsonl"
         for label, row in table.kept(read_rows(path) if path.is_file() else []).items():
@@ -263,19 +264,21 @@ def measure_again(
                 home = table.home(label, folder)
                 if not (home / BEFORE).is_file():
                     replace_text(home / BEFORE, encode(row))
-                every.append(Again(table, label, home, read_object(home / BEFORE)))
-    for group in in_groups([one for one in every if one.now(docs) == one.before]):
+                one = Again(table, label, home, read_object(home / BEFORE), now(table.settings(label)))
+                every.append(one)
+                due += [one] if row == one.before else []
+    for group in in_groups(due):
         print(f"{group[0].table.name}: times {', '.join(one.label for one in group)}", flush=True)
         timed = time([(one.settings, one.before["model"], one.home) for one in group])
         for one, row in zip(group, timed, strict=True):
-            if stale(one.before, now(one.settings)) in ([], ["code"]):  # else it is another method's
+            if stale(one.before, one.hashes) in ([], ["code"]):  # else it is another method's
                 keep(one.table, docs, one.label, with_times_of(one.before, row))
-    uncounted = [one for one in every if stale(one.now(docs), now(one.settings))]
+    uncounted = [one for one in every if stale(one.now(docs), one.hashes)]
     print(
         f"all times are taken; {len(uncounted)} rows are to be counted, on a machine that need not be quiet", flush=True
     )
     for one in uncounted:
-        keep(one.table, docs, one.label, run(one.settings, one.home) | {"together": TOGETHER} | now(one.settings))
+        keep(one.table, docs, one.label, run(one.settings, one.home) | {"together": TOGETHER} | one.hashes)
     return every
 
 

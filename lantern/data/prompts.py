@@ -128,11 +128,14 @@ def split_prompts(prompts: Sequence[str], split: str) -> list[str]:
         raise LanternError(f"split={split} is unknown; give one of {', '.join(SPLITS)}")
     if split == "all":
         return list(prompts)
-    is_dev = [sha256(prompt.lower().encode()).digest()[0] % DEV_SHARE == 0 for prompt in prompts]
-    chosen = [prompt for prompt, dev in zip(prompts, is_dev, strict=True) if dev == (split == "dev")]
+    chosen = [prompt for prompt in prompts if _is_dev(prompt) == (split == "dev")]
     if not chosen:
         raise LanternError(f"split={split} leaves no prompt of {len(prompts)}; give more prompts, or split=all")
     return chosen
+
+
+def _is_dev(prompt: str) -> bool:
+    return sha256(prompt.lower().encode()).digest()[0] % DEV_SHARE == 0
 
 
 def search_prompts(source: str | Sequence[str], split: str, folder: str | Path) -> list[str]:
