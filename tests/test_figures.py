@@ -9,7 +9,8 @@ from lantern.figures import FIGURES, Figure, figure_of
 from lantern.reporting.merge import merge_points
 from lantern.reporting.ranking import Budget
 from lantern.runtime.files import replace_text
-from tools.results import Table, glossary, measure, render, rows_of
+from tools.result_pages import Table, glossary, render, rows_of
+from tools.results import measure
 
 
 def test_a_new_figure_is_found_wherever_rows_are_shown(tmp_path, monkeypatch, capsys):

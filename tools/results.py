@@ -4,8 +4,6 @@ row whose command, preset or weights have changed is measured again; rows of ear
 rows of the tables, in one go."""
 
 import json
-import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -28,7 +25,7 @@ from lantern.evaluation.rows import SUMMARY, WARNING_BREAK, Row, encode, is_base
 from lantern.evaluation.run_folder import FINISHED
 from lantern.evaluation.sides import Side, time_in_turn
 from lantern.evaluation.speed import speed_warnings
-from lantern.figures import FIGURES, figures
+from lantern.figures import figures
 from lantern.identity import DECODING, PACKAGE, PLAIN_DECODING, bytes_hash, code_of, digest
 from lantern.models.checkpoints import local_hashes
 from lantern.pipeline import Pipeline
@@ -36,7 +33,8 @@ from lantern.reporting.table import format_value
 from lantern.runtime.files import read_object, replace_text
 from lantern.runtime.home import CHECKOUT, CONFIG_FOLDER, program_of
 from lantern.runtime.overrides import override
-from tools.markdown import table_lines, write_block
+from tools.markdown import table_lines
+from tools.result_pages import Table, load_tables, rows_of, title_of, warnings_of, write_pages, write_summaries
 
 Run = Callable[[Sequence[str], Path], Row]  # settings of evaluate.py, run folder -> its row and where it came from
 Now = Callable[[Sequence[str]], Mapping[str, str]]  # settings -> the hashes that a row measured today would have
@@ -50,107 +48,14 @@ DECIDES = (
     "runtime", "scenes", "verification", "decoding.py", "hashing.py", "identity.py", "noise.py", "pipeline.py",
     "row_parallel.py", "sampling.py", "types.py",
 )  # fmt: skip
-SPREAD = 1.15  # of plain decoding's times within a table, above which the table says so
 GLOSSARY = "glossary"  # in place of tables: the words of lantern/figures.py alone
 AGAIN = "again"  # before tables
 TOGETHER = 10  # rows that are timed in turn with one plain decoding, at most: a quarter of a minute an image
 BEFORE = "before.json"  # in a run folder: the kept row
-BOARD = ("headline", "field", "rest", "recent")  # tables of presets; of two rows of one, the first table's counts
-SUFFIXES = {  # of a method's speed-up by another protocol than the headline's: a table, settings besides, a figure
-    "-compiled": ("compiled", (), "speedup_over_compiled"),
-    "-emoji": ("worlds", ("model=emoji",), "speedup"),
-}
 RECORDED = (  # of a result row, besides its figures
     "model", "drafter", "tree", "verification", "acceptance", "lossless", "dtype", "threads", "compile", "version",
     "output_tv_estimator", "k", "delta", "lam", "drafter_hash", "target_hash", "fingerprint", "law", "warnings",
 )  # fmt: skip
-
-
-def _round(row: Row) -> str:
-    """Its parts, or the sum alone where they have no times: on a GPU."""
-    parts = [row.get(part) for part in ("draft_ms", "verify_ms", "accept_ms")]
-    return " + ".join(f"{ms:.1f}" for ms in ([row["round_ms"]] if None in parts else parts))
-
-
-def _plain_ms(row: Row) -> str:
-    """Plain decoding's milliseconds a token, prefill included, in the minutes in which the row was timed."""
-    if not row.get("baseline_latency_s"):
-        return "-"
-    return f"{1000 * row['baseline_latency_s'] / (row['plain_forwards'] + 1):.2f}"
-
-
-def _times_one_node(row: Row) -> str:
-    """Time of the target's pass over a round's nodes, divided by that of plain decoding's pass over one node: the part
-    of a round's cost that differs most between machines."""
-    known = row.get("plain_verify_ms") and row.get("verify_ms")  # on a GPU neither is
-    return f"{row['verify_ms'] / row['plain_verify_ms']:.1f}" if known else "-"
-
-
-def prompts_of(row: Row) -> str:
-    """How many prompts are behind a row's figures: those that were timed and, where others, those that were counted."""
-    given = dict(setting.split("=", 1) for setting in row["settings"] if "=" in setting)
-    timed, made = (given.get(name, "0") for name in ("speed.num_prompts", "quality.num_images"))
-    return f"{timed} of {made}" if int(timed) and int(made) else timed if int(timed) else made
-
-
-OF_SEVERAL: Mapping[str, tuple[str, Callable[[Row], str]]] = {  # columns that are no figure of their own
-    "plain_ms": ("AR, ms a token", _plain_ms),
-    "pass": ("pass / AR's", _times_one_node),
-    "round": ("round, ms", _round),
-    "prompts": ("prompts", prompts_of),
-    "lossless": ("lossless", lambda row: "yes" if row["lossless"] else "no"),
-}
-
-
-def title_of(column: str) -> str:
-    return OF_SEVERAL[column][0] if column in OF_SEVERAL else FIGURES[column].title
-
-
-def cell_of(row: Row, column: str) -> str:
-    return OF_SEVERAL[column][1](row) if column in OF_SEVERAL else format_value(row, column)
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of the docs: its rows by label, each with its settings beside the shared ones."""
-
-    name: str
-    pages: Sequence[str]  # paths from docs/
-    shared: Sequence[str]
-    columns: Sequence[str]
-    rows: Mapping[str, Sequence[str]]
-
-    def settings(self, label: str) -> list[str]:
-        """Of evaluate.py."""
-        return [*self.rows[label], *self.shared]
-
-    def home(self, label: str, folder: Path) -> Path:
-        """The run folder of a row."""
-        return folder / self.name / digest(repr(self.settings(label)))
-
-    def kept(self, rows: Sequence[Row]) -> dict[str, Row]:
-        """The rows to show, by label: the last one of today's command, whichever table it was measured for."""
-        found = {tuple(sorted(row["settings"])): row for row in rows}
-        asked = {label: tuple(sorted(self.settings(label))) for label in self.rows}
-        return {label: found[settings] for label, settings in asked.items() if settings in found}
-
-
-def load_tables(docs: Path) -> dict[str, Table]:
-    """The tables of docs/tables.yaml, by name; LanternError for a column that is unknown."""
-    listed = OmegaConf.to_container(OmegaConf.load(docs / "tables.yaml"))
-    tables = {name: Table(name, **values) for name, values in listed.items()}
-    for table in tables.values():
-        for column in table.columns:
-            if column not in {**OF_SEVERAL, **FIGURES}:
-                raise LanternError(f"docs/tables.yaml: column {column} is unknown; give a figure of lantern/figures.py")
-    return tables
-
-
-def rows_of(table: Table, docs: Path) -> list[Row]:
-    """All kept rows, those that were measured for this table last."""
-    own = docs / "rows" / f"{table.name}.jsonl"
-    paths = sorted(own.parent.glob("*.jsonl"), key=lambda path: (path == own, path))
-    return [row for path in paths for row in read_rows(path)]
 
 
 def hashes_of(settings: Sequence[str]) -> dict[str, str]:
@@ -299,8 +204,8 @@ def with_times_of(kept: Row, found: Row) -> Row:
     counted = [key for figure in figures(kept=True) if figure.kind != "speed" for key in figure.keys]
     counts = {key: kept.get(key) for key in ("output_tv_estimator", *judged, *counted)}
     counts |= {key: kept[key] for key in WRITTEN if key in kept}
-    of_counts = [text for text in _warnings(kept) if text not in speed_warnings(kept)]
-    warnings = WARNING_BREAK.join(dict.fromkeys([*_warnings(found), *of_counts])) or None
+    of_counts = [text for text in warnings_of(kept) if text not in speed_warnings(kept)]
+    warnings = WARNING_BREAK.join(dict.fromkeys([*warnings_of(found), *of_counts])) or None
     return found | counts | {"warnings": warnings, "together": TOGETHER}
 
 
@@ -316,136 +221,6 @@ def moved(rows: Sequence[Again], docs: Path) -> str:
     done = sum(one.now(docs) != one.before for one in rows)
     head = f"{done} of {len(rows)} timed rows are measured again; beyond the bounds of before:\n"
     return "\n".join([head, *table_lines(["table", "method", "figure", "before", "now"], cells), ""])
-
-
-def write_pages(table: Table, docs: Path) -> None:
-    """Writes a table's block into its pages."""
-    for page in table.pages:
-        write_block(docs / page, table.name, render(table, rows_of(table, docs), page))
-
-
-def render(table: Table, rows: Sequence[Row], page: str) -> str:
-    """A table in Markdown, for a page, with its caption: machine, date and command."""
-    kept = table.kept(rows)
-    if not kept:
-        return f"No rows are kept for this table yet; `make results TABLE={table.name}` measures them.\n"
-    titles = ["method", *map(title_of, table.columns)]
-    notes = _notes(kept)
-    cells = (
-        [label + _marks(row, notes), *(cell_of(row, column) for column in table.columns)] for label, row in kept.items()
-    )
-    below = [f"{number}: {warning}." for warning, number in notes.items()]
-    below = [fill(line, 120) for line in [*_cautions(table, kept), *below]]
-    return "\n".join([*_caption(table, kept, page), *table_lines(titles, cells), *(["", *below] if below else []), ""])
-
-
-def render_board(tables: Mapping[str, Table], docs: Path) -> str:
-    """Every preset with a row in a table of BOARD, with its further settings: lossless ones first. They are ranked by
-    speed-up among those of as many prompts on one machine; untimed presets stand below, by tokens per step."""
-    found: dict[str, tuple[str, Row]] = {}  # by own settings
-    for name in BOARD:
-        for label, row in tables[name].kept(rows_of(tables[name], docs)).items():
-            found.setdefault(" ".join(tables[name].rows[label]), (name, row))
-    groups: dict[tuple, list[tuple[str, str, Row]]] = {}  # presets that are ranked with one another
-    for own, (name, row) in found.items():
-        if own.startswith("+method="):
-            alike = -int(prompts_of(row).split()[-1]), row["machine"], row["dtype"]
-            kind = not row["lossless"], row.get("speedup") is None, *alike
-            groups.setdefault(kind, []).append((own, name, row))
-    cells = []
-    for kind in sorted(groups):
-        alike = sorted(groups[kind], key=lambda at: (-(at[2].get("speedup") or 0), -at[2]["tokens_per_step"]))
-        cells += [[str(place), *_board_cells(*at)] for place, at in enumerate(alike, 1)]
-    titles = ["rank", "settings", "output TV", "tokens per step", "speed-up", "prompts", "needs", "table"]
-    return "\n".join([*table_lines(titles, cells), ""])
-
-
-def _board_cells(own: str, table: str, row: Row) -> list[str]:
-    price, needs = "lossless" if row["lossless"] else _price(row), "a trained drafter"
-    figures = (format_value(row, key) for key in ("tokens_per_step", "speedup"))
-    return [f"`{own}`", price, *figures, prompts_of(row), needs if row.get("drafter_hash") else "nothing", table]
-
-
-def render_protocols(tables: Mapping[str, Table], docs: Path) -> str:
-    """The speed-ups of each method of the headline: the one to quote, then those by other protocols under their
-    suffixes."""
-    kept = {name: table.kept(rows_of(table, docs)) for name, table in tables.items()}
-
-    def speed(name: str, own: Sequence[str], figure: str) -> str:
-        rows = (row for label, row in kept[name].items() if sorted(tables[name].rows[label]) == sorted(own))
-        return next((format_value(row, figure) for row in rows), "-")
-
-    methods = [own for own in tables["headline"].rows.values() if own[0].startswith("+method=")]
-    cells = (
-        [f"`{' '.join(own).removeprefix('+method=')}`", speed("headline", own, "speedup")]
-        + [speed(name, [*own, *besides], figure) for name, besides, figure in SUFFIXES.values()]
-        for own in methods
-    )
-    return "\n".join([*table_lines(["method", "speed-up", *SUFFIXES], cells), ""])
-
-
-def _price(row: Row) -> str:
-    if row.get("output_tv") is not None:
-        return format_value(row, "output_tv")
-    if row.get("least_output_tv") is None:
-        return "-"
-    found = "at least" if row["least_output_tv_low"] > 0 else "none found,"
-    return f"{found} {format_value(row, 'least_output_tv')}"
-
-
-def _notes(kept: Mapping[str, Row]) -> dict[str, int]:
-    """The warnings of all rows, numbered; those that differ in their numbers alone have one number."""
-    texts = [_without_numbers(text) for row in kept.values() for text in _warnings(row)]
-    return {text: number for number, text in enumerate(dict.fromkeys(texts), 1)}
-
-
-def _warnings(row: Row) -> list[str]:
-    return [text for text in (row.get("warnings") or "").split(WARNING_BREAK) if text]
-
-
-def _without_numbers(text: str) -> str:
-    """A warning as a sentence about several rows: "0.3 cores" and "0.5 cores" are one."""
-    return re.sub(r"(?<![\w.])\d[\d.]*(?= cores)", "some", text)
-
-
-def _marks(row: Row, notes: Mapping[str, int]) -> str:
-    numbers = sorted({notes[_without_numbers(text)] for text in _warnings(row)})
-    return f" ({', '.join(map(str, numbers))})" if numbers else ""
-
-
-def _cautions(table: Table, kept: Mapping[str, Row]) -> list[str]:
-    """What a reader must know before rows are compared."""
-    found = []
-    timed = [row for row in kept.values() if row.get("baseline_latency_s") and not row["compile"]]
-    for model in dict.fromkeys(row["model"] for row in timed if "speedup" in table.columns):
-        times = sorted(row["baseline_latency_s"] for row in timed if row["model"] == model)
-        if times[-1] > SPREAD * times[0]:
-            found.append(
-                f"Plain decoding took {times[0]:.2f} to {times[-1]:.2f} s an image of {model} while these rows were "
-                "timed: the machine changed, compare rows with care."
-            )
-    sampled = [row for row in kept.values() if row.get("output_tv_floor") is not None]
-    if "output_tv" in table.columns and sampled:
-        positions = sorted({row["output_tv_positions"] for row in sampled})
-        found.append(f"Output TV with a floor is a mean over {' or '.join(map(str, positions))} positions.")
-    return found
-
-
-def _caption(table: Table, kept: Mapping[str, Row], page: str) -> list[str]:
-    machines, dtypes, dates = (sorted({row[key] for row in kept.values()}) for key in ("machine", "dtype", "date"))
-    days, number = " to ".join(dict.fromkeys([dates[0], dates[-1]])), len(table.rows) - len(kept)
-    missing = f" {number} of {len(table.rows)} rows are missing." if number else ""
-    link = os.path.relpath(Path("docs", "rows"), Path("docs", page).parent)
-    revisions = dict.fromkeys(str(row["revision"])[:7] for row in kept.values())
-    in_turn = [f"Up to {TOGETHER} rows were timed in turn, image by image, with one plain decoding."]
-    return [
-        f"Written by `make results TABLE={table.name}` on {', '.join(machines)} in {', '.join(dtypes)},",
-        f"{days}, at revision {', '.join(revisions)}; each row is",
-        f"`python evaluate.py {' '.join(table.shared)}`",
-        f"with its settings in [rows]({link}).{missing}",
-        *(in_turn if any(row.get("together") for row in kept.values()) else []),
-        "",
-    ]
 
 
 def evaluate(settings: Sequence[str], folder: Path) -> Row:
@@ -511,15 +286,7 @@ def main(names: Sequence[str]) -> None:
         if not is_again:
             measure(table, docs, folder, evaluate)
         write_pages(table, docs)
-    write_block(docs / "lab" / "field.md", "board", render_board(tables, docs))
-    write_block(docs / "lab" / "results.md", "protocols", render_protocols(tables, docs))
-    write_block(docs / f"{GLOSSARY}.md", "figures", glossary())
-
-
-def glossary() -> str:
-    """The table of docs/glossary.md."""
-    lines = (f"| `{one.key}` | {one.title} | {one.explanation} |" for one in FIGURES.values())
-    return "\n".join(["| key | title | meaning |", "|---|---|---|", *lines, ""])
+    write_summaries(tables, docs)
 
 
 if __name__ == "__main__":

@@ -149,7 +149,9 @@ def sentence(error: CompactHydraException) -> str:
         known = error.options or sorted(file.stem for file in (CONFIG_FOLDER / group).glob("*.yaml"))  # of a list
         if group and known:
             where = str(error).partition("Could not")[0]  # "In 'evaluate': "
-            return f"{where}{group}={option} is no option; {meant(option, known)}give one of {', '.join(known)}"
+            name = group.removesuffix("/training")  # of kinds of drafters that train.py knows
+            other = "; a window's network is trained by task=window" if name != group else ""
+            return f"{where}{name}={option} is no option; {meant(option, known)}give one of {', '.join(known)}{other}"
     message = str(error).split("Config search path:")[0].strip().removeprefix("error: ")
     said = [message.replace(":\n\t", ": ").replace("\n\t", ", ").replace("\n\n", "; ")]
     if isinstance(error.__cause__, errors.OmegaConfBaseException):

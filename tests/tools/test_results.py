@@ -11,14 +11,14 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.cli.run_setting import run_setting
 from lantern.evaluation.rows import read_rows
-from tools import results
+from tools import result_pages, results
 from tools.markdown import split_page
 
 DOCS = ROOT / "docs"
-TABLES = results.load_tables(DOCS)
+TABLES = result_pages.load_tables(DOCS)
 COLUMNS = ["tokens_per_step", "speedup", "round", "overhead", "output_tv", "frechet_diff", "retimed", "lossless"]
 ROWS = {"plain": ["drafter=none"], "`jacobi`": ["+a=1"]}
-TABLE = results.Table("small", ["page.md"], ["speed.num_prompts=2"], COLUMNS, ROWS)
+TABLE = result_pages.Table("small", ["page.md"], ["speed.num_prompts=2"], COLUMNS, ROWS)
 PAGE = "above\n<!-- table small -->\nold\n<!-- end of table small -->\nbelow\n"
 
 
@@ -67,7 +67,7 @@ def test_a_page_holds_what_the_kept_rows_say(name):
     table = TABLES[name]
     for page in table.pages:
         _, within, _ = split_page((DOCS / page).read_text(), name)
-        assert within == results.render(table, results.rows_of(table, DOCS), page)
+        assert within == result_pages.render(table, result_pages.rows_of(table, DOCS), page)
         assert all((DOCS / page).parent.joinpath(link).exists() for link in re.findall(r"\]\((.*?)\)", within))
 
 
@@ -75,23 +75,23 @@ def test_the_board_ranks_what_its_tables_hold(docs):
     """Catches a method that is left out or listed twice, a lossy one among the lossless, and a speed-up over one easy
     prompt above one over two."""
     _, within, _ = split_page((DOCS / "lab" / "field.md").read_text(), "board")
-    assert within == results.render_board(TABLES, DOCS)
-    rows = [settings for name in results.BOARD for settings in TABLES[name].rows.values()]
+    assert within == result_pages.render_board(TABLES, DOCS)
+    rows = [settings for name in result_pages.BOARD for settings in TABLES[name].rows.values()]
     presets = [settings for settings in rows if settings[0][:8] == "+method="]
     listed = [line.split("`")[1].split() for line in within.splitlines() if "`+method=" in line]
     assert sorted(map(tuple, listed)) == sorted(set(map(tuple, presets)))
     own = {"slow": ["+method=a"], "fast": ["+method=b"], "lossy": ["+method=c"], "no preset": ["drafter=none"]}
-    tables = {name: replace(TABLE, name=name, pages=[], rows={"again": ["+method=a"]}) for name in results.BOARD}
-    tables[results.BOARD[0]] = replace(tables[results.BOARD[0]], rows=own)
+    tables = {name: replace(TABLE, name=name, pages=[], rows={"again": ["+method=a"]}) for name in result_pages.BOARD}
+    tables[result_pages.BOARD[0]] = replace(tables[result_pages.BOARD[0]], rows=own)
     easy = {"rows": {"easy": ["+method=d"]}, "shared": ["speed.num_prompts=1"]}
-    tables[results.BOARD[1]] = replace(tables[results.BOARD[1]], **easy)
+    tables[result_pages.BOARD[1]] = replace(tables[result_pages.BOARD[1]], **easy)
     changed = {"fast": {"speedup": 2.5}, "lossy": {"speedup": 3.5, "lossless": False, "output_tv": 0.1}}
     for table in tables.values():
         for label in table.rows:
             results.keep(
                 table, docs, label, row() | {"speedup": 9 if label == "easy" else 1.5} | changed.get(label, {})
             )
-    lines = results.render_board(tables, docs).splitlines()[2:]
+    lines = result_pages.render_board(tables, docs).splitlines()[2:]
     assert [line.split("`")[1][-1] for line in lines] == ["b", "a", "d", "c"]
     assert [line.split(" | ")[0] for line in lines] == ["| 1", "| 2", "| 1", "| 1"]
     assert ["| lossless |" in line for line in lines] == [True, True, True, False]
@@ -132,18 +132,18 @@ def test_a_row_of_a_gpu_has_the_whole_round_alone():
     """Catches the host's times, which say nothing of a GPU, printed as parts of a round."""
     parts = dict.fromkeys(("draft_ms", "verify_ms", "accept_ms", "overhead"))
     on_gpu = row() | parts | {"round_ms": 3.25, "label": "plain", "settings": TABLE.settings("plain")}
-    assert "| 2.09 [1.94, 2.27] | 3.2 | - |" in results.render(TABLE, [on_gpu], "page.md")
+    assert "| 2.09 [1.94, 2.27] | 3.2 | - |" in result_pages.render(TABLE, [on_gpu], "page.md")
 
 
 def test_a_row_is_measured_again_where_its_command_has_changed_or_it_was_deleted(docs):
     """Catches a figure of another setting under a new label's command, and a finished run folder that is read back."""
     results.measure(TABLE, docs, docs, Runs(), now)
     other, runs = replace(TABLE, rows=TABLE.rows | {"`jacobi`": ["+a=2"]}), Runs()
-    results.write_pages(other, docs)
+    result_pages.write_pages(other, docs)
     assert "1 of 2 rows are missing" in (docs / "page.md").read_text()
     results.measure(other, docs, docs, runs, now)
     assert runs.made == [["+a=2", "speed.num_prompts=2"]]
-    assert [line["settings"][0] for line in results.rows_of(other, docs)] == ["drafter=none", "+a=1", "+a=2"]
+    assert [line["settings"][0] for line in result_pages.rows_of(other, docs)] == ["drafter=none", "+a=1", "+a=2"]
     assert (docs / "page.md").read_text().count("`jacobi`") == 1
     folders = list((docs / "small").iterdir())
     (docs / "rows" / "small.jsonl").unlink()
@@ -173,7 +173,7 @@ def test_tables_share_the_rows_of_one_command(docs):
     (docs / "page.md").write_text(PAGE.replace("small", "other"))
     results.measure(other, docs, docs, runs := Runs(), now)
     assert runs.made == [["+a=3", "speed.num_prompts=2"]]
-    assert [*other.kept(results.rows_of(other, docs))] == ["again", "new"]
+    assert [*other.kept(result_pages.rows_of(other, docs))] == ["again", "new"]
 
 
 def test_timed_rows_are_measured_again_and_a_stopped_run_goes_on(docs):
@@ -230,12 +230,12 @@ def test_every_table_has_as_many_prompts():
     """Catches methods that are compared on different prompts: windows commit 11 % more on the first 24 than on 8."""
     counts = {given for table in TABLES.values() for given in table.shared if given.endswith("_prompts=24")}
     assert counts == {"speed.num_prompts=24"}
-    assert {results.prompts_of({"settings": table.shared}).split()[0] for table in TABLES.values()} == {"24"}
+    assert {result_pages.prompts_of({"settings": table.shared}).split()[0] for table in TABLES.values()} == {"24"}
 
 
 def test_the_glossary_lists_today_s_figures():
     """Catches a figure that was added, renamed or explained anew in the code alone."""
-    assert split_page((DOCS / "glossary.md").read_text(), "figures")[1] == results.glossary()
+    assert split_page((DOCS / "glossary.md").read_text(), "figures")[1] == result_pages.glossary()
 
 
 def test_hashes_know_a_preset_by_what_it_composes_and_not_by_its_name(monkeypatch):
@@ -257,7 +257,7 @@ def test_hashes_know_a_preset_by_what_it_composes_and_not_by_its_name(monkeypatc
 def test_every_row_composes_and_no_kept_one_is_of_another_preset_or_other_weights(name):
     """Catches a method or setting that was renamed, which a run of hours would meet at its end, and a preset or weights
     that changed without their rows."""
-    kept = TABLES[name].kept(results.rows_of(TABLES[name], DOCS))
+    kept = TABLES[name].kept(result_pages.rows_of(TABLES[name], DOCS))
     found = {label: results.hashes_of(TABLES[name].settings(label)) for label in TABLES[name].rows}
     others = {label: results.stale(row, found[label]) for label, row in kept.items()}
     assert {label: found for label, found in others.items() if set(found) - {"code"}} == {}
@@ -270,11 +270,11 @@ def test_a_table_says_what_would_mislead(docs):
     table = replace(TABLE, columns=["speedup", "plain_ms", "pass", "output_tv", "output_tv_floor"])
     label, settings = "`jacobi`", table.settings("`jacobi`")
     rows = [row() | {"label": "plain", "settings": table.settings("plain"), "warnings": "wide"}]
-    text = results.render(table, [*rows, row() | slow | {"label": label, "settings": settings}], "page.md")
+    text = result_pages.render(table, [*rows, row() | slow | {"label": label, "settings": settings}], "page.md")
     assert "| plain (2) | 2.09 [1.94, 2.27] | 1.00 | 3.5 |" in text.replace("plain (1)", "plain (2)")
     assert "| 0.10 [0.05, 0.20] | 0.02" in text
     assert "0.26 to 0.51 s an image" in text
     assert "200 positions" in text
     assert "wide." in text
     other = rows[0] | {"label": label, "settings": settings, "baseline_latency_s": 0.28}
-    assert "the machine changed" not in " ".join(results.render(table, [*rows, other], "page.md").split())
+    assert "the machine changed" not in " ".join(result_pages.render(table, [*rows, other], "page.md").split())

@@ -82,7 +82,8 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> None:
     best_step = "" if exported["step"] == trainer.global_step else f"; the best weights are of step {exported['step']}"
     of_images, found = getattr(trainer.datamodule, "told_of_part", ""), exported["figures"]
     chosen_by = f", {chooser.monitor}={found[chooser.monitor]:.4g}" if chooser and chooser.monitor in found else ""
-    print(f"trained {trainer.global_step} steps{of_images}{best_step}{chosen_by}")
+    steps = "step" if trainer.global_step == 1 else "steps"
+    print(f"trained {trainer.global_step} {steps}{of_images}{best_step}{chosen_by}")
     if compares_origins(trainer):
         left_s = next((c.comparison_s for c in trainer.callbacks if isinstance(c, TrainingBar)), 0.0)
         with closing(ProgressLine("training")) as line:
