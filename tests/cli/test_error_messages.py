@@ -95,7 +95,7 @@ def test_a_command_ends_with_its_sentence(tmp_path):
     ("evaluate.py", "+metod=jacobi", "nothing reads; did you mean method? Else see evaluate.py --help"),
     ("evaluate.py", "+method=jacoby", "'evaluate': method=jacoby is no option; did you mean jacobi? Else give one of "),
     ("train.py", "drafter=eagel", "drafter=eagel is no option; did you mean eagle? Else give one of corrected_"),
-    ("train.py", "drafter=jacobi", "drafter=jacobi is no option; give one of eagle; a window's network is trained by task=window"),
+    ("train.py", "drafter=jacobi", "; give one of eagle; a window's network is trained by task=window"),
     ("export.py", "to=x model=lamagen", "model=lamagen is no option; did you mean llamagen? Else give one of anole, "),
     ("evaluate.py", "hydra/sweeper=optuna", "install it by pip install '.[optuna]'"),
     ("train.py", "+batch_size=16", "+batch_size=16"), ("train.py", "drafter.checkpoint=head", "drafter.checkpoint"),
