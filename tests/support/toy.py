@@ -44,11 +44,15 @@ def tiny_target(
 
 
 def tiny_eagle(
-    target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, layers: Sequence[int] = (), num_layers: int = 1
-) -> Eagle:
+    target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, layers: Sequence[int] = (), num_layers: int = 1,
+    input_norms: bool = False,
+) -> Eagle:  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), layers=layers, num_layers=num_layers)
+        sizes = {"layers": layers, "num_layers": num_layers, "input_norms": input_norms}
+        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), **sizes)
+        for norm in (network.embedding_norm, network.feature_norm) if input_norms else ():
+            torch.nn.init.normal_(norm.weight)
     return Eagle(network.to(target.embed_weight), target, tree, sampling, "tiny-drafter")
 
 

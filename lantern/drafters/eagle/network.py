@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern.models.llamagen.fused import FusedLayer, KVView, linear, precise
+from lantern.models.llamagen.fused import FusedLayer, KVView, Norm, linear, precise
 from lantern.models.llamagen.transformer import Attention, Block, FeedForward, KeyValues
 
 Caches = Sequence[KeyValues | None] | None  # of each layer, in place of a mask
@@ -76,16 +76,20 @@ class EagleNetwork(nn.Module):
     def __init__(
         self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None,
         layers: Sequence[int] = (), adds_layers: bool = False, normed: bool = False, num_layers: int = 1,
+        input_norms: bool = False,
     ) -> None:  # fmt: skip
         """embedding_rows: rows of its own frozen embedding, as in released drafters; None: uses the target's. layers:
         of the target, whose inputs are read in place of features (EAGLE-3) or, with adds_layers, added to them.
         normed: adds a norm before attention and norms of its heads, as in LANTERN's drafter for Anole. num_layers: of
-        the drafter; each has keys and values of its own."""
+        the drafter; each has keys and values of its own. input_norms: embeddings and features have norms of their own
+        before fc (EAGLE-3.1, 2605.09992): embeddings are often smaller by far, and would be learnt later."""
         super().__init__()
         fusion = AddedLayers if adds_layers else FusedLayers
         self.reads: LastFeatures | FusedLayers = fusion(dim, layers) if layers else LastFeatures()
         self.embed_weight: Tensor | None
         self.register_buffer("embed_weight", torch.zeros(embedding_rows, dim) if embedding_rows else None)
+        norms = (nn.RMSNorm(dim, eps=eps) if input_norms else nn.Identity() for _ in range(2))
+        self.embedding_norm, self.feature_norm = norms
         self.fc = nn.Linear(2 * dim, dim)
         self.attention_norm = nn.RMSNorm(dim, eps=eps) if normed else None
         self.attention = Attention(dim, num_heads, normed)
@@ -101,6 +105,10 @@ class EagleNetwork(nn.Module):
     def num_layers(self) -> int:
         return len(self.layers)
 
+    @property
+    def input_norms(self) -> bool:
+        return isinstance(self.feature_norm, nn.RMSNorm)
+
     def append_layer(self) -> Block:
         """A layer behind the last, on the first one's device."""
         sizes = self.fc.out_features, self.attention.num_heads, self.feed_forward.w1.out_features
@@ -111,12 +119,16 @@ class EagleNetwork(nn.Module):
         """What codes are embedded with: the drafter's own weights, or else the target's."""
         return target_weight if self.embed_weight is None else self.embed_weight.to(target_weight)
 
+    def joined(self, embeddings: Tensor, features: Tensor) -> Tensor:  # [..., D], [..., D] -> [..., 2 D]
+        """What fc reads."""
+        return torch.cat([self.embedding_norm(embeddings), self.feature_norm(features)], dim=-1)
+
     def forward(
         self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None, caches: Caches = None
     ) -> Tensor:
         """embeddings, features [B, T, D] from `reads` or of this network's own outputs, rotation [B or 1, T, 2, Dh]
         -> [B, T, D]. mask None: plain causal."""
-        x = self.fc(torch.cat([embeddings, features], dim=-1))
+        x = self.fc(self.joined(embeddings, features))
         for layer, cache in zip(self.layers, caches or [None] * self.num_layers, strict=True):
             x = x + layer.attention(layer.attention_norm(x) if layer.attention_norm else x, rotation, mask, cache)
             x = x + layer.feed_forward(layer.ffn_norm(x))
@@ -128,7 +140,9 @@ class FusedEagle:
 
     def __init__(self, network: EagleNetwork, embed_weight: Tensor) -> None:
         on_embedding, on_feature = network.fc.weight.chunk(2, dim=1)
-        self.table = F.linear(network.embedding(embed_weight), on_embedding, network.fc.bias)  # [V, D]
+        codes = network.embedding_norm(network.embedding(embed_weight))
+        self.table = F.linear(codes, on_embedding, network.fc.bias)  # [V, D]
+        self.feature_norm = Norm(network.feature_norm) if network.input_norms else network.feature_norm
         self.on_feature = linear(on_feature.contiguous())
         self.layers = [FusedLayer(layer) for layer in network.layers]
         self.dtype = precise(embed_weight)
@@ -136,7 +150,7 @@ class FusedEagle:
     def __call__(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
         """tokens [B, T], features [B, R, T, D] -> [B, R, T, D]; see FusedLayer for the others."""
         rows = tokens[:, None].expand(features.shape[:3]).flatten()
-        x = self.on_feature(features.flatten(0, 2)).to(self.dtype).add_(self.table[rows])
+        x = self.on_feature(self.feature_norm(features.flatten(0, 2))).to(self.dtype).add_(self.table[rows])
         for index, layer in enumerate(self.layers):
             x = layer(x, rotary, mask, view, index)
         return x.to(features.dtype).view(features.shape)

@@ -51,9 +51,10 @@ class DrafterTask(pl.LightningModule):
 
     def __init__(
         self, target: Target, sampling: Sampling, recipe: Recipe, lr: float, muon_lr: float, weight_decay: float,
-        validation_depth: int, seed: int, num_layers: int = 1, start_from: str | None = None,
+        validation_depth: int, seed: int, num_layers: int = 1, input_norms: bool = True, start_from: str | None = None,
     ) -> None:  # fmt: skip
-        """num_layers: of the drafter, at least; start_from: a drafter checkpoint to train further."""
+        """num_layers: of the drafter, at least; input_norms: of a new one, see EagleNetwork; start_from: a drafter
+        checkpoint to train further."""
         super().__init__()
         if has_latents(target):
             raise LanternError("drafters are trained for codes, not for latents; drafter=latent_jacobi is untrained")
@@ -65,7 +66,9 @@ class DrafterTask(pl.LightningModule):
         self.num_layers, self.start_from = num_layers, start_from
         layers = recipe.layers(layered(target).num_layers) if recipe.layers else ()
         reads = layers, recipe.adds_layers
-        self.network = self._load(start_from, *reads) if start_from else new_network(target, num_layers, *reads)
+        self.network = (
+            self._load(start_from, *reads) if start_from else new_network(target, num_layers, *reads, input_norms)
+        )
 
     @cached_property
     def _head_backward(self):
@@ -139,7 +142,7 @@ class DrafterTask(pl.LightningModule):
         first, dim, reads = self.target.prefix_len - 1, pairs.features.shape[-1], self.network.reads
         if reads.layers and not reads.adds:  # predict the head's input from layers at the same position
             start_linear(self, reads.fc, reads.normed(pairs.previous)[:, first:], pairs.previous[:, first:, :dim])
-        inputs = torch.cat([pairs.embeddings, reads(pairs.previous)], dim=-1)
+        inputs = self.network.joined(pairs.embeddings, reads(pairs.previous))
         start_linear(self, self.network.fc, inputs[:, first:], pairs.features[:, first:])
 
     def validation_step(self, batch: dict, batch_idx: int) -> None:

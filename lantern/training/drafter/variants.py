@@ -18,10 +18,12 @@ WIDTH_MULTIPLE = 64  # of feed-forward widths
 RIDGE = 0.01  # regularisation of least squares, relative to the inputs' variance
 
 
-def new_network(target: Target, num_layers: int, layers: Sequence[int], adds_layers: bool = False) -> EagleNetwork:
+def new_network(
+    target: Target, num_layers: int, layers: Sequence[int], adds_layers: bool = False, input_norms: bool = True
+) -> EagleNetwork:  # fmt: skip
     """EAGLE's, to be trained."""
     require_layers(target, layers)
-    network = EagleNetwork(*layer_sizes(target), layers=layers, adds_layers=adds_layers)
+    network = EagleNetwork(*layer_sizes(target), layers=layers, adds_layers=adds_layers, input_norms=input_norms)
     return deepened(target, initialised(target, network), num_layers)
 
 
@@ -43,6 +45,7 @@ def describe(network: EagleNetwork, target: Target) -> dict:
         "eps": network.ffn_norm.eps,
         **({} if network.embed_weight is None else {"embedding_rows": len(network.embed_weight)}),
         **({"normed": True} if network.attention_norm else {}),
+        **({"input_norms": True} if network.input_norms else {}),
         **({"num_layers": network.num_layers} if network.deeper else {}),
     }
 

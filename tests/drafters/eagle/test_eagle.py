@@ -63,17 +63,18 @@ def slow_law(drafter: Eagle, sampling: Sampling, prompt: str, committed: list[in
 
 
 @pytest.mark.parametrize(
-    ("layers", "num_layers"), [((), 1), ((1, 0), 1), ((), 3)], ids=["features", "layers", "three layers deep"]
-)
+    ("layers", "num_layers", "input_norms"), [((), 1, False), ((1, 0), 1, False), ((1, 0), 1, True), ((), 3, True)],
+    ids=["features", "layers", "layers and norms", "three layers deep, norms"],
+)  # fmt: skip
 @pytest.mark.parametrize(("tree", "sampling"), CASES, ids=str)
 @torch.inference_mode()
-def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, sampling, layers, num_layers):
+def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, sampling, layers, num_layers, input_norms):
     """Catches lost pairs of accepted tokens, wrong positions, attention to siblings, features of other parents; layers
-    in another order, outputs in their place, drafter outputs that are mapped again as layers are, and scores without
-    temperature or top_k."""
+    in another order, outputs in their place, drafter outputs that are mapped again as layers are, inputs without their
+    norms, and scores without temperature or top_k."""
     target = tiny_target(sampling.cfg_scale)
     policy = Witnessed(TREES[tree])
-    drafter = tiny_eagle(target, policy, sampling, layers, num_layers)
+    drafter = tiny_eagle(target, policy, sampling, layers, num_layers, input_norms)
     for prompts, committed, forwards in uneven_rounds(target, drafter, 5):
         tokens_left = target.num_tokens - min(map(len, committed))
         assert forwards == min(policy.depth, tokens_left - 1)  # a level each
