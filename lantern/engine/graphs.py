@@ -24,10 +24,6 @@ Run = Callable[..., Outputs]  # idempotent: running it twice leaves the same sta
 Record = Callable[[Callable[[], None]], Callable[[], None]]  # from a function to one that repeats its kernels
 
 
-class RecordingError(RuntimeError):
-    """A recorded pass does not compute what the pass itself computes."""
-
-
 class Key(NamedTuple):
     name: str
     settings: tuple
@@ -219,7 +215,8 @@ def copy(goals: Outputs, sources: Outputs) -> None:
 
 
 def require_equal(name: str, outputs: Outputs, of_pass: Outputs, rounding: Callable[[float], float]) -> None:
-    """rounding: maps a dtype's eps to the allowed difference of floats, relative to the largest one."""
+    """RuntimeError where a recorded pass does not compute what the pass itself computes. rounding: maps
+    a dtype's eps to the allowed difference of floats, relative to the largest one."""
     for index, (found, wanted) in enumerate(zip(outputs, of_pass, strict=True)):
         if not wanted.is_floating_point():
             difference, most, largest = float((found != wanted).sum()), 0.0, 0.0
@@ -228,7 +225,7 @@ def require_equal(name: str, outputs: Outputs, of_pass: Outputs, rounding: Calla
             largest = float(wanted.abs().masked_fill(wanted.isinf(), 0).max())
             most = rounding(torch.finfo(wanted.dtype).eps) * largest
         if not difference <= most:  # nan: nothing was written
-            raise RecordingError(f"output {index} differs from the pass's own by {difference:g} of {largest:g}: {name}")
+            raise RuntimeError(f"output {index} differs from the pass's own by {difference:g} of {largest:g}: {name}")
 
 
 class CudaRecorder:
