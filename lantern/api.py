@@ -22,7 +22,7 @@ from lantern.cli.error_messages import sentence, user_error
 from lantern.cli.settings import check_numbers, check_settings, group_of, key_of
 from lantern.data.image_sets import arrays_of
 from lantern.data.prompts import Batch, load_prompts
-from lantern.errors import LanternError, check_batch_size, check_whole, explaining, meant
+from lantern.errors import LanternError, check_whole, explaining, meant
 from lantern.evaluation.sides import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, bind_missing, check_skip, pipelines
@@ -117,7 +117,7 @@ class Model:
         for setting in settings:
             if group_of(setting) not in OF_A_PIPELINE or setting.startswith("~"):
                 raise LanternError(f"{setting} is no setting of a part; settings= takes {', '.join(OF_A_PIPELINE)}")
-        check_batch_size(batch_size)
+        check_whole("", 1, batch_size=batch_size)
         given = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
         named = {group: part for group, part in given.items() if isinstance(part, str)}
         objects = {group: part for group, part in given.items() if not isinstance(part, str | None)}
@@ -157,7 +157,7 @@ class Model:
         """images_per_prompt consecutive images per prompt. None: the model's own sampling; parts: see
         pipeline(). A repeated prompt gets another copy number, and so another image."""
         _check_list("prompts", prompts)
-        check_batch_size(batch_size)
+        check_whole("", 1, batch_size=batch_size)
         check_whole("generate", 1, images_per_prompt=images_per_prompt)
         prompts = [prompt for prompt in prompts for _ in range(images_per_prompt)]
         sampling = {"temperature": temperature, "cfg_scale": guidance_scale, "top_k": top_k, "top_p": top_p}

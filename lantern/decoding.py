@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lantern.engine.judging import Judge, check_probabilities
-from lantern.errors import LanternError, check_batch_size
+from lantern.errors import LanternError, check_whole
 from lantern.models.token_grid import expand_index_like
 from lantern.runtime.cores import sharing_cores
 from lantern.runtime.memory import check_memory, memory_errors_explained
@@ -78,7 +78,7 @@ def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int],
 
 
 def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> None:
-    check_batch_size(batch_size)
+    check_whole("", 1, batch_size=batch_size)
     if not prompts:
         raise LanternError("prompts=[] has none; give one at least")
     if len(prompts) != len(seeds):

@@ -86,27 +86,25 @@ def first_line(error: BaseException) -> str:
     return next(lines, type(error).__name__).rstrip(".")
 
 
-def check_whole(group: str, least: int | None = None, /, **settings: object) -> None:
+def check_whole(group: str, least: int | None = None, most: float = LARGEST, /, **settings: object) -> None:
+    """LanternError for what is no whole number within these limits. group: "" for settings of the whole command."""
     for name, value in settings.items():
         if not is_whole(value):
             shown = "null" if value is None else value
-            raise LanternError(f"{group}.{name}={shown} is no whole number; give one, or leave it out for the default")
+            setting = f"{group}.{name}".lstrip(".")
+            raise LanternError(f"{setting}={shown} is no whole number; give one, or leave it out for the default")
         if least is not None:
-            check_least(group, least, **{name: value})
+            check_least(group, least, most, **{name: value})
 
 
 def check_least(group: str, least: float, most: float = LARGEST, /, **settings: float | None) -> None:
     """LanternError for settings outside of these limits and for what is no number; None is left to its default."""
     for name, value in settings.items():
         if value is not None and not (is_number(value) and least <= value <= most):
-            limits = f"a finite number, {least:g} at least" if most == LARGEST else f"{least:g} to {most:g}"
+            limits = f"a finite number, {least:g} at least" if most == LARGEST else f"{least:g} to {most:.10g}"
             wrong = "is out of range" if is_number(value) else "is no number"
-            raise LanternError(f"{group}.{name}={value} {wrong}; give {limits}")
-
-
-def check_batch_size(batch_size: object) -> None:
-    if not is_whole(batch_size) or batch_size < 1:
-        raise LanternError(f"batch_size={batch_size} is no number of images; give a whole number of at least 1")
+            setting = f"{group}.{name}".lstrip(".")
+            raise LanternError(f"{setting}={value} {wrong}; give {limits}")
 
 
 def unwritable(what: object, error: OSError) -> LanternError:

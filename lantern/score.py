@@ -12,7 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lantern.cli.error_messages import command, starting_line
-from lantern.errors import LanternError, is_whole
+from lantern.errors import LanternError, check_whole
 from lantern.runtime.files import alone_in, replace_text
 from lantern.runtime.progress_line import ProgressLine
 
@@ -30,8 +30,8 @@ REFERENCES = "lantern.metrics.fidelity.StoredReferences"
 def score(cfg: DictConfig) -> None:
     """Prints the figures and writes them to results.json in the run folder; with layout=… writes the images there."""
     folder = Path(HydraConfig.get().runtime.output_dir)
-    if cfg.size is not None and (not is_whole(cfg.size) or cfg.size < 1):
-        raise LanternError(f"size={cfg.size} is no number of pixels; give one, or null to leave images as they are")
+    if cfg.size is not None:  # which leaves images as they are
+        check_whole("", 1, size=cfg.size)
     starting = starting_line()  # stands until images are read
     from lantern.data.image_sets import open_images, write_layout
     from lantern.data.prompts import prompt_records
@@ -61,10 +61,9 @@ def score(cfg: DictConfig) -> None:
     print(f"\n{folder / RESULTS}")
 
 
-def prompt_numbers(num_images: int, num_prompts: int, images_per_prompt: object) -> list[int]:
+def prompt_numbers(num_images: int, num_prompts: int, images_per_prompt: int) -> list[int]:
     """Of each image: the prompts in turn, as evaluate.py makes them; or several images of a prompt one by one."""
-    if not is_whole(images_per_prompt) or images_per_prompt < 1:
-        raise LanternError(f"images_per_prompt={images_per_prompt} is no number of images; give a whole number from 1")
+    check_whole("", 1, images_per_prompt=images_per_prompt)
     wanted = num_prompts * images_per_prompt
     if wanted > num_images or (images_per_prompt > 1 and wanted < num_images):
         raise LanternError(

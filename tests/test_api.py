@@ -183,7 +183,7 @@ REFUSED = [
     *((lambda _, given=given: lantern.load(*given), said) for *given, said in MODELS_REFUSED),
     *((lambda tiny, given=given: tiny.pipeline(**given), said) for given, said in PARTS_REFUSED),
     (lambda tiny: tiny.stream(PROMPTS), "is no list of texts; give one"),
-    (lambda tiny: tiny.generate(PROMPTS, drafter="none", batch_size=1.5), "batch_size=1.5 is no number of images"),
+    (lambda tiny: tiny.generate(PROMPTS, drafter="none", batch_size=1.5), "batch_size=1.5 is no whole number"),
     (lambda tiny: tiny.generate(["wood"], images_per_prompt=0), "images_per_prompt=0"),
     *((lambda tiny, seed=seed: tiny.generate(["wood"], seed), "is no whole number") for seed in ("x", 0.5, None)),
     (lambda _: lantern.load(config_dir="nowhere"), r"config_dir=.*nowhere is no folder"),

@@ -140,7 +140,7 @@ def test_a_chain_longer_than_the_image_decodes():
 
 @pytest.mark.parametrize(("prompts", "seeds", "batch_size", "sentence"), [
     ([], [], 1, "prompts=.. has none"), (["a"], [1, 2], 1, "seeds: .; give"),
-    (["a", "b"], [1], 2, "seeds: .; give"), (["a"], [1], 0, "batch_size=0 is no number of images; give a whole"),
+    (["a", "b"], [1], 2, "seeds: .; give"), (["a"], [1], 0, "batch_size=0 is out of range; give"),
 ])  # fmt: skip
 def test_empty_or_uneven_input_is_one_clear_error(prompts, seeds, batch_size, sentence):
     """Catches a crash inside the loop, and a batch size that is told as a lack of seeds."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lantern.acceptance.committed import point_mass
 from lantern.acceptance.relaxed import relaxed
-from lantern.errors import LanternError, check_least, check_whole
+from lantern.errors import LanternError, check_whole
 from lantern.types import Site
 
 
@@ -20,8 +20,7 @@ class GSD:
     def __init__(self, codebook: Tensor, g: int, max_gap: float, max_distance: float) -> None:
         """codebook [V, C]; g, 1 <= g <= V: codes nearest in rank; a cluster keeps those whose p differs from x's by
         less than max_gap and whose squared distance to x is less than max_distance; both limits above 0."""
-        check_whole("acceptance", g=g)
-        check_least("acceptance", 1, len(codebook), g=g)
+        check_whole("acceptance", 1, len(codebook), g=g)
         for name, value in (("max_gap", max_gap), ("max_distance", max_distance)):
             if not value > 0:
                 raise LanternError(f"acceptance.{name}={value} leaves every cluster empty; give a value above 0")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from lantern.data.prompts import Batch
-from lantern.errors import LanternError, check_batch_size, is_whole
+from lantern.errors import LanternError, check_whole
 
 MAX_RETIMED = 5  # of an image: a machine that disturbs it more often is too busy to measure on
 MAX_IMAGES = 1_000_000
@@ -27,15 +27,16 @@ class Request:
     least_images: int = 0  # by which the metrics score, if any are scored
 
     def __post_init__(self) -> None:
-        _check("speed.num_prompts", self.num_timed, 0, MAX_IMAGES)
-        _check("speed.max_retimed", self.max_retimed, 0, MAX_RETIMED)
-        least = self.least_images if self.num_images else 0
-        _check("quality.num_images", self.num_images, least, MAX_IMAGES, ", or 0 for no metrics" if least else "")
-        _check("shards", self.shards, 1, MAX_IMAGES)
-        _check("shard", self.shard, 0, self.shards - 1)
-        check_batch_size(self.batch_size)
-        if not is_whole(self.seed):
-            raise LanternError(f"seed={self.seed} is no whole number; give one")
+        check_whole("speed", 0, MAX_IMAGES, num_prompts=self.num_timed)
+        check_whole("speed", 0, MAX_RETIMED, max_retimed=self.max_retimed)
+        check_whole("quality", 0, MAX_IMAGES, num_images=self.num_images)
+        if 0 < self.num_images < self.least_images:
+            limits = f"{self.least_images} … {MAX_IMAGES}, or 0 for no metrics"
+            raise LanternError(f"quality.num_images={self.num_images}: give a whole number, {limits}")
+        check_whole("", 1, MAX_IMAGES, shards=self.shards)
+        check_whole("", 0, self.shards - 1, shard=self.shard)
+        check_whole("", 1, batch_size=self.batch_size)
+        check_whole("", seed=self.seed)
         if not isinstance(self.compiled_baseline, bool):
             raise LanternError(f"speed.compiled_baseline={self.compiled_baseline} is no switch; give true or false")
 
@@ -72,8 +73,3 @@ class Request:
     def share(self, batch: Batch) -> Batch:
         """This shard's images: image i belongs to shard i modulo `shards`."""
         return batch.part(slice(self.shard, None, self.shards))
-
-
-def _check(setting: str, value: object, least: int, most: int, other: str = "") -> None:
-    if not is_whole(value) or not least <= value <= most:
-        raise LanternError(f"{setting}={value}: give a whole number, {least} … {most}{other}")

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.error_messages import command, starting_line
 from lantern.cli.settings import check_numbers, figure_of
-from lantern.errors import LanternError, ctrl_c, first_line, is_whole
+from lantern.errors import LanternError, check_whole, ctrl_c, first_line
 from lantern.runtime.files import alone_in
 from lantern.runtime.overrides import config_dir
 from lantern.runtime.progress_line import ProgressLine
@@ -64,8 +64,7 @@ def carry_out(
     if ignored := [given for given in overrides or () if given.startswith("drafter.")]:
         raise LanternError(f"{ignored[0]} is for evaluate.py; for a start give task.start_from=…, for sizes distil.…")
     config = OmegaConf.to_container(cfg, resolve=True)  # before _place: devices may differ when a run is resumed
-    if not is_whole(cfg.seed) or not 0 <= cfg.seed < 2**32:
-        raise LanternError(f"seed={cfg.seed} is no whole number from 0 to {2**32 - 1}; give one")
+    check_whole("", 0, 2**32 - 1, seed=cfg.seed)
     check_numbers(config)
     if (named is None or is_sweep) and run_state.is_finished(folder, config):
         return fit.print_next(folder / cfg.task_name, overrides, config_dir)
