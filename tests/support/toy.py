@@ -56,11 +56,11 @@ def tiny_eagle(
     return Eagle(network.to(target.embed_weight), target, tree, sampling, "tiny-drafter")
 
 
-def tiny_window(target: LlamaGenTarget, layers: Sequence[int] = (1, 0)) -> WindowNetwork:
+def tiny_window(target: LlamaGenTarget, layers: Sequence[int] = (1, 0), scaled: bool = False) -> WindowNetwork:
     """A network that changes much of a window: an untrained one changes nothing."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        network = WindowNetwork(DIM, 16, 2, layers, 6, target.grid[1], groups=2)
+        network = WindowNetwork(DIM, 16, 2, layers, 6, target.grid[1], groups=2, scaled=scaled)
         for weight in (network.out.weight, network.age.weight, *(block.out.weight for block in network.blocks)):
             torch.nn.init.normal_(weight)
     return network.to(target.embed_weight)

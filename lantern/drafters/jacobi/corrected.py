@@ -69,12 +69,13 @@ class WindowNetwork(nn.Module):
 
     def __init__(
         self, dim: int, hidden_dim: int, num_blocks: int, layers: Sequence[int], length: int, row: int, groups: int = 8,
-        eps: float = 1e-5,
+        eps: float = 1e-5, scaled: bool = False,
     ) -> None:  # fmt: skip
         """layers: of the target, whose inputs are read beside its features; length: of the longest window, in tokens;
-        row: tokens of a row of the image; hidden_dim, groups: of Mixing."""
+        row: tokens of a row of the image; hidden_dim, groups: of Mixing; scaled: embeddings are as large as features,
+        from which it learns faster."""
         super().__init__()
-        self.layers, self.length, self.row = tuple(layers), length, row
+        self.layers, self.length, self.row, self.scaled = tuple(layers), length, row, scaled
         self.fc = nn.Linear((2 + BEFORE + ABOVE + 1 + len(self.layers)) * dim, dim)
         self.age = nn.Embedding(MAX_AGE + 1, dim)
         self.blocks = nn.ModuleList(Mixing(dim, hidden_dim, length + 1, groups, eps) for _ in range(num_blocks))
@@ -88,9 +89,10 @@ class WindowNetwork(nn.Module):
         """Places before an image, which have no tokens, in the sequences that it reads."""
         return self.row + BEFORE
 
-    @staticmethod
-    def embeddings(weight: Tensor) -> Tensor:  # [V, D] -> [V + 1, D]
-        """The target's, and zeros for a place without a token."""
+    def embeddings(self, weight: Tensor) -> Tensor:  # [V, D] -> [V + 1, D]
+        """The target's, scaled to a root mean square of 1, and zeros for a place without a token."""
+        if self.scaled:
+            weight = weight / weight.to(precise(weight)).square().mean().sqrt()
         return torch.cat([weight, weight.new_zeros(1, weight.shape[1])])
 
     @staticmethod

@@ -126,7 +126,7 @@ class WindowTask(pl.LightningModule):
                 raise LanternError(f"task.start_from={start_from} has {wrong[0]}; give task.network.{wrong[0]}")
         else:
             sizes = {"dim": target.embed_weight.shape[1], "row": target.grid[1], **network}
-            self.network = WindowNetwork(layers=late(layered(target).num_layers), **sizes)
+            self.network = WindowNetwork(layers=late(layered(target).num_layers), scaled=True, **sizes)
         named = {f"lengths.{i}": length for i, length in enumerate(lengths)}
         check_least("task", 2, self.network.length, validated_length=validated_length, **named)
         self._embed_weight = self.network.embeddings(target.embed_weight)
@@ -150,7 +150,8 @@ class WindowTask(pl.LightningModule):
         return {
             "dim": network.out.out_features, "hidden_dim": network.blocks[0].out.in_features,
             "num_blocks": len(network.blocks), "layers": list(network.layers), "length": network.length,
-            "row": network.row, "vocab_size": self.target.vocab_size, "target_hash": self.target.weights_hash,
+            "row": network.row, "scaled": network.scaled,
+            "vocab_size": self.target.vocab_size, "target_hash": self.target.weights_hash,
         }  # fmt: skip
 
     def _decode(self, captions: list[str], seeds: list[int], length: int, branches: int) -> tuple[Recorder, Generation]:

@@ -32,6 +32,7 @@ def guided(target, features: torch.Tensor) -> torch.Tensor:
 def slow_corrected(drafter: CorrectedJacobi, committed: list[int], left: Left) -> list[int]:
     network, target, row = drafter.network, drafter.target, drafter.network.row
     seen, none = len(left.tokens), torch.zeros(DIM, dtype=target.embed_weight.dtype)
+    size = target.embed_weight.square().mean().sqrt() if network.scaled else 1.0
     guesses = [committed[-1], *[left.picks[min(k, len(left.picks) - 1)] for k in range(LENGTH - 1)]]
     own, root = committed + guesses[1:], len(committed) - 1
     last = left.tokens[-1] if seen else None
@@ -41,7 +42,7 @@ def slow_corrected(drafter: CorrectedJacobi, committed: list[int], left: Left) -
 
     def embedded(tokens: list, place: int) -> torch.Tensor:
         known = 0 <= place < len(tokens) and tokens[place] is not None
-        return target.embed(torch.tensor(tokens[place])) if known else none
+        return target.embed(torch.tensor(tokens[place])) / size if known else none
 
     rows, bases, ages = [], [], []
     for k in range(-1, LENGTH):
@@ -63,14 +64,16 @@ def slow_corrected(drafter: CorrectedJacobi, committed: list[int], left: Left) -
     return drafter.sampling.scores(logits).argmax(-1).tolist()
 
 
-@pytest.mark.parametrize("layers", [LAYERS, ()], ids=["with layers", "features alone"])
+@pytest.mark.parametrize(
+    ("layers", "scaled"), [(LAYERS, True), (LAYERS, False), ((), True)], ids=["layers", "unscaled", "features alone"]
+)
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
 @torch.inference_mode()
-def test_a_window_is_corrected_as_written_out_place_by_place(cfg_scale, layers):
+def test_a_window_is_corrected_as_written_out_place_by_place(cfg_scale, layers, scaled):
     """Catches tokens of another place, image or round, features of another node, a window kept for a new image, and a
     correction where the token is as read."""
     target, generator = tiny_target(cfg_scale), torch.Generator().manual_seed(0)
-    network = tiny_window(target, layers)
+    network = tiny_window(target, layers, scaled)
     drafter = CorrectedJacobi(network, target, Sampling(cfg_scale=cfg_scale), LENGTH)
     prompts = PROMPTS[:3]
     target.allocate(3, LENGTH + 1)
