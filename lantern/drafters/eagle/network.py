@@ -142,7 +142,8 @@ class FusedEagle:
         on_embedding, on_feature = network.fc.weight.chunk(2, dim=1)
         codes = network.embedding_norm(network.embedding(embed_weight))
         self.table = F.linear(codes, on_embedding, network.fc.bias)  # [V, D]
-        self.feature_norm = Norm(network.feature_norm) if network.input_norms else network.feature_norm
+        norm = network.feature_norm
+        self.feature_norm = Norm(norm) if isinstance(norm, nn.RMSNorm) else norm
         self.on_feature = linear(on_feature.contiguous())
         self.layers = [FusedLayer(layer) for layer in network.layers]
         self.dtype = precise(embed_weight)
