@@ -45,7 +45,7 @@ def test_a_training_can_be_tried_for_one_step_overfitted_and_profiled(train, cap
     """Catches a fast_dev_run that makes tables of all images or leaves checkpoints, an overfitting that ends at once,
     and an empty profile."""
     tried = train("tried", "+debug=fast_dev_run")
-    assert "trained 1 steps on 4 of 1" in capsys.readouterr().out
+    assert "trained 1 step on 4 of 1" in capsys.readouterr().out
     assert not list(tried.glob("checkpoints/*"))
     assert not (tried / "metrics.csv").exists()
     few = train("few", "+debug=overfit", "trainer.max_steps=4", "trainer.val_check_interval=2")
