@@ -90,7 +90,7 @@ class WindowNetwork(nn.Module):
         return self.row + BEFORE
 
     def embeddings(self, weight: Tensor) -> Tensor:  # [V, D] -> [V + 1, D]
-        """The target's, scaled to a root mean square of 1, and zeros for a place without a token."""
+        """The target's, if `scaled` with a root mean square of 1, and zeros for a place without a token."""
         if self.scaled:
             weight = weight / weight.to(precise(weight)).square().mean().sqrt()
         return torch.cat([weight, weight.new_zeros(1, weight.shape[1])])
