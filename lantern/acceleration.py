@@ -94,7 +94,6 @@ class Accelerated(AbstractContextManager["Accelerated"]):
         """model: of transformers, or a pipeline of diffusers with one in it; processor: not needed, all is read from
         the call; method: of conf/method; drafter: its folder or Hub id, for methods that have one. Raises LanternError
         for what is no such model or method; a drafter of another model is refused by the first call."""
-        restore(model)
         self.model = model_of(model)
         self.statistics: Generation | None = None
         given = {"drafter.checkpoint": str(drafter)} if isinstance(drafter, str | Path) else {}
@@ -105,6 +104,7 @@ class Accelerated(AbstractContextManager["Accelerated"]):
         self._lock = RLock()  # one call at a time: they share a cache
         self._last: Any = (None, None)  # what the last Pipeline was made for, and it
         self._compared: tuple[object, float] = (None, 0.0)  # likewise, and the deviation of a foreign network's passes
+        restore(self.model)
         self.own, self.model.generate = self.model.generate, self
 
     def __call__(self, *args: Any, generator: torch.Generator | None = None, **given: Any) -> object:

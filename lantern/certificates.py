@@ -264,8 +264,8 @@ def certified_target(target: object) -> Guarantee:
     found, reason = _read({"target": target})
     if not found:
         return Guarantee(False, f"{reason}; run lantern.check_law(target=..., prompt=...)", is_open=True)
-    worst = max(result["deviation"] for result in found)
-    return Guarantee(worst == 0, f"{reason}: tree passes differ from single ones by {worst:.1g} of a law")
+    worst = max(found, key=lambda result: result["deviation"])
+    return Guarantee(worst["deviation"] == 0, f"{reason}: passes over trees, {worst['ways'][0]}")
 
 
 def _read(foreign: Mapping[str, object]) -> tuple[list[Record], str]:

@@ -23,10 +23,10 @@ def fit_drafter(
     folder: str | Path = "runs/drafter", *, name: str | None = None, settings: Settings = (), training: Settings = (),
 ) -> Path:  # fmt: skip
     """Trains a drafter and returns its folder, for accelerate's drafter=. The model draws an image for each prompt,
-    LEAST at least; the training on them takes `minutes`; last the row of refined_jacobi is measured and printed. model:
-    of transformers, or a pipeline of diffusers with one in it; processor, name, settings: as for wrap(); folder: of the
-    run, which goes on if it was killed; training: settings of train.py, such as {"samples.num_images": 2000}. Raises
-    LanternError for what the commands refuse."""
+    LEAST at least, but for each tenth one, which validates; the training on them takes `minutes`; last the row of
+    refined_jacobi is measured and printed. model: of transformers, or a pipeline of diffusers with one in it;
+    processor, name, settings: as for wrap(); folder: of the run, which goes on if it was killed; training: settings of
+    train.py, such as {"samples.num_images": 2000}. Raises LanternError for what the commands refuse."""
     own, place = model_of(model), Path(folder).expanduser().resolve()
     place.mkdir(parents=True, exist_ok=True)
     wrapped, prompts = wrap(own, processor, name, settings), list(prompts)
@@ -34,7 +34,7 @@ def fit_drafter(
     hours, seconds = divmod(max(1, int(60 * minutes)), 3600)
     of_training = {
         "task": "drafter_self", "data": "prompts", "data.prompts": prompts, "logger": "csv", "run_name": "drafter",
-        "samples.num_images": max(LEAST, len(prompts)),
+        "samples.num_images": max(LEAST, len(prompts) - len(prompts) // 10),
         "batches.splits.validation.num_images": min(64, max(8, len(prompts) // 10)),
         "trainer.max_time": f"{hours // 24:02d}:{hours % 24:02d}:{seconds // 60:02d}:{seconds % 60:02d}",
         "trainer.devices": 1 if own.device.index is None else [own.device.index],

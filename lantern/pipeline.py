@@ -25,7 +25,7 @@ from lantern.verification.traversal import Traversal
 # Tests show, by enumeration, token by token or by moments, that with these parts the output law is the target's:
 # tests/test_laws.py and the tests of verification/, drafters/jacobi/ and continuous/.
 PROVEN_VERIFICATIONS = (Ratio, SharedNoise, SharedLaw, Block, Traversal, GaussianRatio, GaussianShared)
-PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled", "window")
+PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "window")
 OF_A_RULE = ("name", "verification", "lossless", "parameters", "judge")
 RULE_KEYS = ("k", "delta", "lam")  # parameters that have a column of their own in every row
 FILLED_IN = ("codebook", "rule", "sampling", "target", "tree")  # arguments of parts that are no settings

@@ -26,7 +26,6 @@ from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
 from lantern.verification import Ratio, SharedNoise
 from lantern.verification.block import Block
@@ -80,8 +79,6 @@ METHODS = {
     "adaptive, ratio, lantern": (
         partial(eagle, AdaptiveTree(12, 4, 4, 3)), Ratio(), lambda codebook: Lantern(codebook, 5, 0.2),
     ),
-    "sampled": (partial(eagle, SampledTree(12, 4, 4, 3, 0.03)), SharedNoise(), None),
-    "sampled, ratio": (partial(eagle, SampledTree(12, 4, 4, 3, 0.03)), Ratio(), None),
     "block": (partial(eagle, chain(4)), Block(), None),
     "jacobi": (window, SharedNoise(), None),
     "jacobi, lantern_pp": (window, SharedNoise(), lambda codebook: LanternPP(codebook, 5, 3.0)),

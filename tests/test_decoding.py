@@ -17,7 +17,6 @@ from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
 from lantern.types import Generation, Round
 from lantern.verification import Ratio, SharedNoise
@@ -28,7 +27,6 @@ TREES = {name: StaticTree(PAPER_FIGURES[name]) for name in PAPER_FIGURES} | {
     "eagle2": Eagle2Tree(20, 4, 5),
     "ddd": DDDTree(20, 5, 5, -2.0, [1, 2, 3, 4]),
     "adaptive": AdaptiveTree(20, 5, 5, 3),
-    "sampled": SampledTree(20, 5, 4, 3, 0.03),
 }
 SETTINGS = {
     "sampled": Sampling(),
@@ -95,7 +93,7 @@ def test_the_counts_of_a_generation_agree(tree, verification):
         assert found.drafter_forwards == 0
 
 
-@pytest.mark.parametrize("tree", ["chain", "eagle2", "ddd", "sampled"])
+@pytest.mark.parametrize("tree", ["chain", "eagle2", "ddd"])
 def test_the_nodes_of_an_image_do_not_depend_on_the_rest_of_the_batch(tree):
     """Catches padding that is counted: of rows near their end, and beside a larger tree."""
     alone, together = (decode(TREES[tree], Sampling(), images=16, batch_size=size) for size in (1, 3))

@@ -24,7 +24,6 @@ from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
 from lantern.verification import Ratio, SharedNoise
 from lantern.verification.block import Block
@@ -39,7 +38,6 @@ TREES = {
     "eagle2": Eagle2Tree(total=4, depth=2, width=2),
     "ddd": DDDTree(total=4, depth=2, width=2, tau=-0.6, checks=[1]),
     "adaptive": AdaptiveTree(total=4, depth=2, width=2, start=1),
-    "sampled": SampledTree(total=4, depth=2, width=2, beam=2, price=0.12),
 }
 RULES = {
     "exact": lambda codebook: Exact(),
@@ -125,11 +123,7 @@ WHOLE_IMAGES = [  # windows: tests/drafters/jacobi/test_window_laws.py
     *((Traversal(), tree) for tree in ("fitting", "static", "eagle2")),
     *((Traversal(), tree) for tree in ("ddd", "adaptive")),
     *((Ratio(), tree) for tree in ("ddd", "adaptive")),
-    *(
-        pytest.param(part, tree, marks=pytest.mark.full)
-        for part in (Ratio(), Traversal())
-        for tree in ("wide", "sampled")
-    ),
+    *(pytest.param(part, "wide", marks=pytest.mark.full) for part in (Ratio(), Traversal())),
 ]
 
 
@@ -138,8 +132,7 @@ WHOLE_IMAGES = [  # windows: tests/drafters/jacobi/test_window_laws.py
 def test_the_joint_law_of_whole_images_is_the_targets_at_any_temperature(verification, tree, sampling):
     """Catches a p that loses its temperature on its way to the verification, first tokens drawn in another way, and a
     bias of any later round."""
-    length = 3 if tree == "sampled" else 4  # its draws are enumerated, too
-    target = TableTarget(vocab_size=3, num_tokens=length, cfg_scale=sampling.cfg_scale)
+    target = TableTarget(vocab_size=3, num_tokens=4, cfg_scale=sampling.cfg_scale)
     assert of_images(target, drafter_of(OF_IMAGES[tree], target, sampling), verification, sampling) < 1e-9
 
 
@@ -176,7 +169,7 @@ def test_the_law_of_rounded_logits_is_kept(verification, tree, dtype, sampling):
 
 LOOPS = [*((Ratio(), tree) for tree in TREES), (Block(), "chain")]
 LOOPS += [*((SharedNoise(), tree) for tree in ("none", "eagle2"))]  # tests/test_any_batch.py: the tokens of "none"
-LOOPS += [*((Traversal(), tree) for tree in ("static", "eagle2", "sampled"))]
+LOOPS += [*((Traversal(), tree) for tree in ("static", "eagle2"))]
 
 
 @pytest.mark.parametrize(("verification", "tree"), LOOPS, ids=lambda part: getattr(part, "name", part))

@@ -64,9 +64,9 @@ SAME_NAME = {
 }
 
 
-BUDGETS = {  # the most; last changed on 2026-11-29. Who raises one says in the CHANGELOG what entered and what left
-    "lines of lantern/": 23_800,
-    "lines of tests/": 25_000,
+BUDGETS = {  # the most; last changed on 2026-11-30. Who raises one says in the CHANGELOG what entered and what left
+    "lines of lantern/": 23_650,
+    "lines of tests/": 24_900,
     "words of the manual, docs/*.md": 10_000,
 }
 

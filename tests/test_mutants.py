@@ -17,9 +17,7 @@ from lantern.laws.enumeration import law_of_images
 from lantern.laws.tables import TableDrafter, TableTarget, many_images, p_value, sequence_law
 from lantern.noise import Noise, Purpose
 from lantern.sampling import Sampling
-from lantern.trees import sampled
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
 from lantern.types import PADDING, DraftTree
 from lantern.verification import ratio
@@ -58,36 +56,6 @@ def test_siblings_sorted_by_q_after_they_were_drawn_are_caught():
         return DraftTree(torch.cat([tree.tokens[:, :1], siblings.gather(1, order)], 1), tree.parents, tree.draft_probs)
 
     assert deviation(SIBLINGS, alter=sort) > 1e-3
-
-
-SAMPLED = SampledTree(total=4, depth=2, width=2, beam=2, price=0.12)
-
-
-def test_a_sampled_tree_pruned_by_the_tokens_it_drew_is_caught():
-    """EAGLE-2's way: nodes drawn, scored by the q of their path, the best two kept."""
-
-    def prune(tree: DraftTree) -> DraftTree:
-        rows = torch.arange(len(tree.tokens))[:, None]
-        above = tree.parents.clamp(min=0)
-        own = tree.draft_probs[rows, above, tree.tokens].masked_fill(tree.parents < 0, 1)
-        score = (tree.ancestors * own.log()[:, None]).sum(-1).masked_fill(tree.is_padding, -torch.inf)
-        worst = score.argsort(1, descending=True)[:, 3:]
-        return DraftTree(tree.tokens, tree.parents.scatter(1, worst, PADDING), tree.draft_probs)
-
-    assert deviation(SAMPLED, alter=prune, num_tokens=4) > 1e-3
-    assert deviation(SAMPLED, num_tokens=4) < 1e-9
-
-
-def test_a_number_of_children_that_follows_from_the_token_drawn_is_caught(monkeypatch):
-    """The price is asked of a child's own q, and not of what is known before it is drawn."""
-    honest = sampled._GrowingTree.add
-
-    def by_token(self, tokens, worth, level, price, beam):
-        own = self.laws.gather(1, level.nodes[..., None].expand(-1, -1, self.laws.shape[-1])).gather(2, tokens)
-        return honest(self, tokens, worth.masked_fill(own < 0.4, 0), level, price, beam)
-
-    monkeypatch.setattr(sampled._GrowingTree, "add", by_token)
-    assert deviation(SAMPLED) > 1e-3
 
 
 def test_a_rank_gap_is_caught():

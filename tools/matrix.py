@@ -36,7 +36,7 @@ VERIFICATIONS = {
     "shared_noise": choose_shared_noise, "ratio": lambda rule: Ratio(), "block": lambda rule: Block(),
     "traversal": lambda rule: Traversal(), "longest_path": lambda rule: LongestPath(), "runs": lambda rule: Runs(0.8),
 }  # fmt: skip
-TREES = ("chain", "static", "eagle2", "ddd", "adaptive", "sampled")
+TREES = ("chain", "static", "eagle2", "ddd", "adaptive")
 WINDOWS = (
     "jacobi", "sjd", "sjd_pp", "sjd_pac", "jacobi_paths", "corrected_jacobi", "corrected_branches", "refined_jacobi",
     "refined_branches",

@@ -2,6 +2,7 @@
 torch is imported inside them, so that --help and a mistyped setting are answered at once."""
 
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -20,7 +21,8 @@ from lantern.runtime.files import alone_in
 @command("evaluate")
 def evaluate(cfg: DictConfig) -> float | None:
     """Measures one setting and writes its run folder; with dry_run tells the memory instead. Returns the figure
-    `optimized_metric` for a sweeper, or minus the excess for a row that exceeds budget.most."""
+    `optimized_metric` for a sweeper, or for a row that exceeds budget.most minus the excess, or inf for one that
+    minimises."""
     run = HydraConfig.get()
     folder, choices, overrides = Path(run.runtime.output_dir), run.runtime.choices, run.overrides.task
     check_settings(cfg)
@@ -39,9 +41,11 @@ def evaluate(cfg: DictConfig) -> float | None:
         ctrl_c(ends_at_once=False)
         sweep = Path(run.sweep.dir) if is_sweep else None
         rows = run_setting(cfg, choices.model, folder, sweep, choices.get("method"), overrides)
-        row = rows[-1] if rows else {}
-        figure = figure_of(row, cfg.optimized_metric)
-        return figure if figure is None else -instantiate(cfg.budget).excess(row) or figure
+        if not rows or (figure := figure_of(rows[-1], cfg.optimized_metric)) is None:  # none of a shard
+            return None
+        if not (excess := instantiate(cfg.budget).excess(rows[-1])):
+            return figure
+        return inf if "minim" in str(run.sweeper.get("direction", "")).lower() else -excess
 
 
 @command("export")

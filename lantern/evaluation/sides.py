@@ -26,7 +26,7 @@ from lantern.runtime.memory import check_main_memory
 from lantern.types import Generation, Target
 
 BATCHES = 4  # decoded together, and so lost together
-BUSY_CORES = 0.25  # used by other processes, above which a timing is disturbed
+BUSY_CORES = 0.25  # used by other processes, above which an image is timed again
 KEPT_PIXELS = 2 << 30  # bytes of a side's images, above which they are decoded anew for each metric
 DECODED = 4096  # tokens made into images at once, such as four images of 512 px
 ON_RECORD = "start the run again in its folder on a machine with more: nothing is decoded twice; or give fewer images"

@@ -10,7 +10,7 @@ from lantern.metrics.intervals import total_ratio
 from lantern.types import per
 
 WIDE = 0.1  # an interval of the speed-up is wide above this share of it
-DISTURBED = 0.1  # cores used by other processes, above which a timing is disturbed
+DISTURBED = 0.1  # cores used by other processes on average over a row's timings, above which it has a warning
 PARTS = ("draft_ms", "drafter_forward_ms", "verify_ms", "accept_ms", "head_ms", "overhead")  # of a round
 RATIOS = {"latency_s": "speedup", "end_to_end_s": "end_to_end_speedup"}
 

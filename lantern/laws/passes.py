@@ -12,7 +12,8 @@ PATH = (0, 1, 3)  # of the first tree's nodes, committed before the second tree
 
 @torch.inference_mode()
 def pass_deviation(target: Target, prompt: str) -> tuple[float, str]:
-    """The largest total variation between the laws of a node, over two rounds of random tokens; 0 for rounding."""
+    """The largest total variation between the laws of a node, over two rounds of random tokens; 0 for what may be
+    rounding. And how it was found."""
     device, size = target.codebook.device, TREE.num_nodes
     rounds = torch.randint(target.vocab_size, (2, size), generator=torch.Generator().manual_seed(0)).to(device)
     order = [(), *TREE.paths]
@@ -31,7 +32,8 @@ def pass_deviation(target: Target, prompt: str) -> tuple[float, str]:
             alone = _law_behind(target, prompt, [*committed, *steps])
             worst = max(worst, float((laws[node] - alone).abs().sum().nan_to_num(2.0)) / 2)
     bound = torch.finfo(target.embed_weight.dtype).eps ** 0.5
-    return (worst if worst > bound else 0.0), f"of {2 * size} nodes compared with single passes, up to {bound:.1g}"
+    told = f"of {2 * size} nodes compared with single passes: {worst:.1g} of a law apart at most"
+    return (worst if worst > bound else 0.0), f"{told}, up to {bound:.1g} counts as rounding"
 
 
 def _begin(target: Target, prompt: str) -> None:

@@ -18,7 +18,6 @@ from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
 from lantern.types import Drafter
 from lantern.verification import Ratio, choose_shared_noise
@@ -30,7 +29,6 @@ TREES = (
     partial(chain, 2), partial(StaticTree, [[0], [1], [0, 0], [1, 0]]), partial(Eagle2Tree, total=4, depth=2, width=2),
     partial(DDDTree, total=4, depth=2, width=2, tau=-0.6, checks=[1]),
     partial(AdaptiveTree, total=4, depth=2, width=2, start=1),
-    partial(SampledTree, total=3, depth=2, width=2, beam=1, price=0.12),
 )  # fmt: skip
 LONG_SIZES = ((40, 6),)  # too many to enumerate: images are counted
 APART = (0.3, 1.0)  # the laws of their drafts: long drafts are accepted, late siblings judged
@@ -39,7 +37,6 @@ LONG_TREES = (
     partial(Eagle2Tree, total=10, depth=4, width=3),
     partial(DDDTree, total=10, depth=4, width=3, tau=-3.0, checks=[2]),
     partial(AdaptiveTree, total=10, depth=4, width=3, start=4),
-    partial(SampledTree, total=10, depth=4, width=3, beam=3, price=0.02),
 )  # fmt: skip
 SAMPLINGS = (  # what a rule forgets is found out by one of them alone
     Sampling(),

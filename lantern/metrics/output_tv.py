@@ -83,7 +83,7 @@ class OutputTV(VisitedPositions):
         looks_ahead = by_noise and not pipeline.rule.lossless and isinstance(pipeline.rule, Relaxation) and has_branches
         if not self.num_positions or pipeline.sampling.is_greedy or looks_ahead:
             return {}
-        images = REDRAWN * self.redraws if pipeline.drafter.tree.kind in ("static", "sampled") else CLOSED
+        images = REDRAWN * self.redraws if pipeline.drafter.tree.kind == "static" else CLOSED
         positions = {"position": (self.num_positions * (1 + 1 / FLOOR_STRIDE), images)}
         last = {"plain": (self.num_images, 1.0)} if by_noise else positions if _is_of_its_node(pipeline) else {}
         return super().foreseen(pipeline) | last

@@ -22,8 +22,8 @@ UNQUOTED = re.compile(r"[a-zA-Z0-9_/.+%@|?:*-]+")  # what needs no quotes
 
 def override(key: str, value: object) -> str:
     """key=value; a text, such as a path, is quoted where Hydra would read a part of it as grammar."""
-    if isinstance(value, bool | list) or value is None:
-        return f"{key}={json.dumps(value, ensure_ascii=False)}"
+    if isinstance(value, bool | list | tuple) or value is None:
+        return f"{key}={json.dumps(value, ensure_ascii=False, default=str)}"
     text = str(value)
     return as_typed(f"{key}={text}") if UNQUOTED.fullmatch(text) else f"{key}={quoted(text)}"
 

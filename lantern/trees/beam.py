@@ -14,14 +14,14 @@ class BeamTree:
 
     kind: str
 
-    def __init__(self, total: int, depth: int, width: int, name: str, beam: int | None = None) -> None:
-        """total: draft nodes kept; depth: most levels; width: children per node; beam: nodes expanded, else `width`."""
-        sizes = {"total": total, "depth": depth, "width": width} | ({} if beam is None else {"beam": beam})
+    def __init__(self, total: int, depth: int, width: int, name: str) -> None:
+        """total: draft nodes kept; depth: most levels; width: children per node and nodes expanded a level."""
+        sizes = {"total": total, "depth": depth, "width": width}
         told = "tree." + ", ".join(f"{size}={value}" for size, value in sizes.items())
         check_whole("tree", 1, **sizes)
         check_nodes(max(total, depth, width), told)
-        self.name, self.total, self.depth, self.width, self.beam = name, total, depth, width, beam or width
-        self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * self.beam
+        self.name, self.total, self.depth, self.width = name, total, depth, width
+        self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
 
     def check_room(self) -> None:
         """LanternError for more nodes than are grown."""

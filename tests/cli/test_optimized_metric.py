@@ -52,11 +52,12 @@ def test_an_evaluation_and_a_training_return_the_figure_that_is_asked_for(return
     settings = (weights, *few, "acceptance=lantern_pp", "optimized_metric=tokens_per_step")
     limit = "+budget.most.target_forwards=10"
     (tmp_path / "evaluated").mkdir()
-    runs = (settings, settings, (*settings, limit))
-    (first,), (again,), (beyond,) = (returned("evaluate.py", tmp_path / "evaluated", *given) for given in runs)
+    runs = (settings, settings, (*settings, limit), (*settings, limit, "+hydra.sweeper.direction=minimize"))
+    (first,), (again,), (beyond,), (least,) = (returned("evaluate.py", tmp_path / "evaluated", *given) for given in runs)
     assert float(first) > 1
     assert again == first
     assert float(beyond) == pytest.approx(10 - 255 / float(first))
+    assert least == "inf"
     write_captioned_scenes(tmp_path / "images", 16)
     settings = (
         weights, "data=imagefolder", f"data.folder={tmp_path / 'images'}", f"paths.cache_dir={tmp_path / 'cache'}",

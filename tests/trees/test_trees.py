@@ -13,15 +13,11 @@ from lantern.errors import LanternError
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
 from lantern.types import PADDING, DraftTree, TreeTopology
 
 PAPER_FIGURES = json.loads((ROOT / "tests" / "golden" / "static_trees.json").read_text())
-SIZES = {
-    "mc_sim_7b_63": 25, "mc_sim_7b_63_balanced": 25, "naive_extend_57": 57, "medusa_2_7b_63": 63,
-    "reverse_balanced_25": 25, "chain": 5,
-}  # fmt: skip
+SIZES = {"mc_sim_7b_63": 25, "naive_extend_57": 57, "chain": 5}
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -63,7 +59,6 @@ def test_a_list_of_paths_that_is_no_tree_is_one_clear_error(paths, message):
         *((Eagle2Tree, sizes) for sizes in [(0, 1, 1), (3, 0, 2), (3, 2, 0), (2, 3, 4), (7, 2, 2), (100, 5, 2)]),
         *((AdaptiveTree, sizes) for sizes in [(0, 1, 1, 1), (4, 0, 2, 0), (4, 2, 0, 1), (4, 2, 2, 0), (4, 2, 2, 3)]),
         *((DDDTree, sizes) for sizes in [(0, 1, 1, -1.0, []), (5, 2, 1, -1.0, []), (4, 3, 4, -1.0, [3])]),
-        *((SampledTree, sizes) for sizes in [(0, 1, 1, 1, 0.1), (1, 1, 0, 1, 0.1), (1, 1, 1, 1, 0), (1, 1, 1, 1, 1)]),
         (chain, (0,)),
     ],
 )

@@ -25,7 +25,6 @@ from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree
 from lantern.types import DraftTree
 from lantern.verification import ratio
@@ -56,7 +55,6 @@ DRAFTERS = {
     "static": partial(eagle, STATIC),
     "chain": partial(eagle, StaticTree([[0] * (depth + 1) for depth in range(4)], name="chain")),
     "eagle2": partial(eagle, Eagle2Tree(6, 3, 3)),
-    "sampled": partial(eagle, SampledTree(8, 3, 3, 3, 0.02)),
     "adaptive": partial(eagle, AdaptiveTree(6, 3, 3, 2)),
     "ddd": partial(eagle, DDDTree(6, 3, 3, -1.0, [2])),
     "jacobi": lambda target: Jacobi(target, 4, Nearest(), redraw_coupled, Sampling()),

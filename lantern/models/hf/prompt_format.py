@@ -87,10 +87,9 @@ def chat_template(tokenizer: PreTrainedTokenizerBase) -> str:
     """A template of str.format for one prompt, by the tokenizer's own chat template where it has one."""
     if not getattr(tokenizer, "chat_template", None):
         return "{}"
-    mark = "PROMPT"
-    messages = [{"role": "user", "content": [{"type": "text", "text": mark}]}]
+    messages = [{"role": "user", "content": [{"type": "text", "text": PLACE}]}]
     whole = tokenizer.apply_chat_template(messages, tokenize=False)
-    return whole.replace("{", "{{").replace("}", "}}").replace(mark, "{}", 1)
+    return whole.replace("{", "{{").replace("}", "}}").replace(PLACE, "{}", 1)
 
 
 def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
