@@ -53,7 +53,9 @@ def test_an_evaluation_and_a_training_return_the_figure_that_is_asked_for(return
     limit = "+budget.most.target_forwards=10"
     (tmp_path / "evaluated").mkdir()
     runs = (settings, settings, (*settings, limit), (*settings, limit, "+hydra.sweeper.direction=minimize"))
-    (first,), (again,), (beyond,), (least,) = (returned("evaluate.py", tmp_path / "evaluated", *given) for given in runs)
+    (first,), (again,), (beyond,), (least,) = (
+        returned("evaluate.py", tmp_path / "evaluated", *given) for given in runs
+    )
     assert float(first) > 1
     assert again == first
     assert float(beyond) == pytest.approx(10 - 255 / float(first))
