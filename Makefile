@@ -33,7 +33,7 @@ demo: env  ## distil a drafter for a minute, sweep LANTERN's delta beside lossle
 	@echo "Look at $(RUN)/sweep: report.html (with the acceptance map), pareto.png, grid.png, results.csv. Next:"
 	@echo "  python evaluate.py +method=refined_jacobi speed.num_prompts=8    # the lossless row with narrower bounds"
 	@echo "  make look    # your prompt, decoded by two methods side by side in a local page"
-	@echo "  python evaluate.py +sweep=field    # every method in one table"
+	@echo "  python evaluate.py +sweep=field    # the methods of the field in one table"
 
 look: env  ## watch two methods decode your prompt, in a local page at PORT
 	$(PY) -m lantern port=$(PORT)

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.jacobi.corrected import WindowNetwork
 from lantern.drafters.loading import drafter_folder, load_network, read_drafter
 from lantern.errors import LanternError
 from lantern.models.checkpoints import FILE_SUFFIXES, WEIGHTS_FILE, read_weights, save_weights
@@ -16,8 +18,10 @@ def write_drafter(checkpoint: str, target: Target, folder: str) -> Path:
     """model.safetensors and config.json in our names: what evaluate.py and train.py read, from either layout."""
     _check_place(Path(folder))
     found = drafter_folder(checkpoint)
-    load_network(found, target)  # raises for what does not fit
-    return save_weights(folder, *read_drafter(found))
+    state, config = read_drafter(found)
+    kind = WindowNetwork if "num_blocks" in config else EagleNetwork
+    load_network(found, target, kind=kind)  # raises for what does not fit
+    return save_weights(folder, state, config)
 
 
 def exported_step(weights: Path) -> dict[str, Any]:
