@@ -102,11 +102,8 @@ def _without_modules(settings: object) -> object:
 
 
 def stale(row: Row | None, now: Mapping[str, str]) -> list[str]:
-    """Which of WRITTEN have changed since a row was measured; all where there is none. Rows that have none of them are
-    of earlier code; those of 2026-11-27 and before have no protocol."""
-    if row is None:
-        return [*WRITTEN]
-    return [name for name in WRITTEN if row.get(name, "" if name == "code" else now[name]) != now[name]]
+    """Which of WRITTEN have changed since a row was measured; all where there is none."""
+    return [name for name in WRITTEN if (row or {}).get(name) != now[name]]
 
 
 def measure(table: Table, docs: Path, folder: Path, run: Run, now: Now = hashes_of) -> None:
