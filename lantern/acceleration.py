@@ -98,6 +98,10 @@ class Accelerated(AbstractContextManager["Accelerated"]):
         self.statistics: Generation | None = None
         given = {"drafter.checkpoint": str(drafter)} if isinstance(drafter, str | Path) else {}
         self._config = compose([f"+method={method}", *overrides_of(given)])  # most of a second, so before any call
+        if drafter is None and "checkpoint" in self._config.drafter:
+            raise LanternError(
+                f"method={method} has a drafter that is trained for the model; give its folder as drafter="
+            )
         self._parts: dict[str, Any] = {} if given or drafter is None else {"drafter": drafter}
         self._looking: set[object] = set()  # kinds of logits processors that turned out to look at codes
         self._tell, self._warn = cache(log.warning), FirstWarning(log)

@@ -156,7 +156,7 @@ class Model:
     ) -> Images:  # fmt: skip
         """images_per_prompt consecutive images per prompt. None: the model's own sampling; parts: see
         pipeline(). A repeated prompt gets another copy number, and so another image."""
-        _check_list("prompts", prompts)
+        check_texts("prompts", prompts)
         check_whole("", 1, batch_size=batch_size)
         check_whole("generate", 1, images_per_prompt=images_per_prompt)
         prompts = [prompt for prompt in prompts for _ in range(images_per_prompt)]
@@ -171,7 +171,7 @@ class Model:
 
     def stream(self, prompt: str, seed: int = 0, **parts) -> Iterator[Progress]:
         """generate([prompt], seed, **parts) round by round: decoding goes on as values are taken."""
-        _check_list("prompts", [prompt])
+        check_texts("prompts", [prompt])
         return stream(self.pipeline(**parts), prompt, image_seed(_whole(seed), prompt, 0))
 
 
@@ -278,11 +278,11 @@ def overrides_of(given: Settings) -> list[str]:
     """In Hydra's grammar, which a mapping of names to values does without."""
     if isinstance(given, Mapping):
         return [override(key, value) for key, value in given.items()]
-    _check_list("settings", given)
+    check_texts("settings", given)
     return [as_typed(text) for text in given]
 
 
-def _check_list(name: str, given: Sequence[str]) -> None:
+def check_texts(name: str, given: Sequence[str]) -> None:
     """Raises LanternError for what is no list of texts; of one text each letter would be an element."""
     if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
         raise LanternError(f"{name}={given!r} is no list of texts; give one")

@@ -6,10 +6,11 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from lantern.acceleration import model_of
-from lantern.api import Settings, compose, overrides_of, wrap
+from lantern.api import Settings, check_texts, compose, overrides_of, wrap
 from lantern.cli.composing import holding
 from lantern.cli.run_setting import run_setting
 from lantern.cli.sweep_callback import Points
+from lantern.errors import check_least
 from lantern.runtime.files import alone_in
 from lantern.training.run.entry import carry_out
 from lantern.training.run.interrupts import Interrupts
@@ -27,6 +28,8 @@ def fit_drafter(
     refined_jacobi is measured and printed. model: of transformers, or a pipeline of diffusers with one in it;
     processor, name, settings: as for wrap(); folder: of the run, which goes on if it was killed; training: settings of
     train.py, such as {"samples.num_images": 2000}. Raises LanternError for what the commands refuse."""
+    check_texts("prompts", prompts)
+    check_least("fit_drafter", 0.01, minutes=minutes)
     own, place = model_of(model), Path(folder).expanduser().resolve()
     place.mkdir(parents=True, exist_ok=True)
     wrapped, prompts = wrap(own, processor, name, settings), list(prompts)

@@ -1,6 +1,7 @@
 """The commands `evaluate` and `export`: what evaluate.py, export.py and the installed lantern-… scripts run. What needs
 torch is imported inside them, so that --help and a mistyped setting are answered at once."""
 
+import sys
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -16,6 +17,7 @@ from lantern.cli.settings import check_settings, figure_of
 from lantern.errors import LanternError, ctrl_c
 from lantern.evaluation.progress import EvaluationBar, open_bar
 from lantern.runtime.files import alone_in
+from lantern.runtime.overrides import override
 
 
 @command("evaluate")
@@ -40,7 +42,15 @@ def evaluate(cfg: DictConfig) -> float | None:
 
         ctrl_c(ends_at_once=False)
         sweep = Path(run.sweep.dir) if is_sweep else None
-        rows = run_setting(cfg, choices.model, folder, sweep, choices.get("method"), overrides)
+        try:
+            rows = run_setting(cfg, choices.model, folder, sweep, choices.get("method"), overrides)
+        except KeyboardInterrupt:
+            if not is_sweep:  # whose report names its folder
+                print(
+                    f"\nthe images made so far are kept; go on with {override('hydra.run.dir', folder)}",
+                    file=sys.stderr,
+                )
+            raise
         if not rows or (figure := figure_of(rows[-1], cfg.optimized_metric)) is None:  # none of a shard
             return None
         if not (excess := instantiate(cfg.budget).excess(rows[-1])):

@@ -63,7 +63,9 @@ def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict
     each with :column behind it where that is not one of KEYS; a folder of .txt files. Of a table of text all columns
     are kept, as GenEval's layout needs them, of a folder the "name" of each file, as DPG-bench's does."""
     if isinstance(source, Sequence) and not isinstance(source, str):
-        return _filled([{"prompt": str(prompt).strip()} for prompt in source if str(prompt).strip()], "the prompt list")
+        if any(not str(prompt).strip() for prompt in source):
+            raise LanternError("prompts=[…] has a prompt without words; give it some, or leave it out")
+        return _filled([{"prompt": str(prompt).strip()} for prompt in source], "the prompt list")
     if not str(source).strip():  # which Path takes for the working folder
         raise LanternError("prompts= names no prompts; give a list, a file or a name")
     place = BENCHMARKS.get(source, str(source))

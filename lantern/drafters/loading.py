@@ -118,7 +118,8 @@ def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOI
     state, config = read_drafter(checkpoint)
     remedy = f"give {setting}=<a drafter of this target>, or distil one with: {command_of(kind)}"
     if ("num_blocks" in config) != (kind is not EagleNetwork):
-        raise CheckpointError(f"{checkpoint} is a drafter of another kind; {remedy}")
+        method = "corrected_jacobi" if "num_blocks" in config else "refined_jacobi"
+        raise CheckpointError(f"{checkpoint} is a drafter of another kind, that of +method={method}; {remedy}")
     _check(state, config, checkpoint, target, remedy)
     sizes = {name: config[name] for name in signature(kind).parameters if name in config}
     return checkpoints.load_described(kind, sizes, state, checkpoint, f"distil it again with: {command_of(kind)}")

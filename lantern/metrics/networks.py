@@ -125,7 +125,7 @@ class ImageTextScore(Metric):
 
 def load_vision(folder: str | Path, device: str = "cpu") -> VisionFeatures:
     """A vision network of `transformers` from a local folder or the Hub."""
-    folder = find_folder(folder, "extractor.folder")
+    folder = find_folder(folder, "metrics.<name>.extractor.folder")
     remedy = "download one of `transformers`, such as facebook/dinov2-base, and give its folder"
     with explaining(f"{folder} holds no vision network", remedy):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -135,7 +135,7 @@ def load_vision(folder: str | Path, device: str = "cpu") -> VisionFeatures:
 
 def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: float = 1.0, device: str = "cpu") -> Clip:
     """A CLIP of `transformers` from a local folder or the Hub. tokenizer: another one, for weights that have none."""
-    folder = find_folder(folder, "network.folder")
+    folder = find_folder(folder, "metrics.<name>.network.folder")
     remedy = "download one of `transformers`, such as openai/clip-vit-base-patch32, and give its folder"
     with explaining(f"{folder} holds no CLIP with both its image and its text side", remedy):
         body = _read_pretrained(CLIPModel, folder)

@@ -47,6 +47,11 @@ class AdaptiveTree(BeamTree):
         self._depths = self._depths[rows]
 
     def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
+        if not hasattr(self, "_depths"):
+            raise LanternError(
+                "tree=adaptive has a state; let the drafter's allocate, begin, observe and keep call the tree's, as "
+                "FeatureDrafter's do"
+            )
         tokens_left = tokens_left.to(roots.device)
         self._root = len(self._positions) - tokens_left - 1  # [B]
         self._grown = torch.minimum(self._recommended(), tokens_left - 1)

@@ -55,7 +55,7 @@ def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoi
     trainer.precision_plugin.convert_module(task)  # Lightning converts only after loading weights, which rounds float64
     try:
         trainer.fit(task, batches, ckpt_path=checkpoint, weights_only=True)
-    except (RuntimeError, KeyError, ValueError, UnpicklingError) as error:
+    except (RuntimeError, LookupError, ValueError, EOFError, UnpicklingError) as error:
         if isinstance(error, LanternError) or checkpoint is None or trainer.global_step > 0:
             raise
         reason = f"ckpt_path={checkpoint} is of another task or size ({first_line(error)})"
