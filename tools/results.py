@@ -103,7 +103,7 @@ def _without_modules(settings: object) -> object:
 
 def stale(row: Row | None, now: Mapping[str, str]) -> list[str]:
     """Which of WRITTEN have changed since a row was measured; all where there is none."""
-    return [name for name in WRITTEN if (row or {}).get(name) != now[name]]
+    return [name for name in WRITTEN if row is None or row.get(name) != now.get(name)]
 
 
 def measure(table: Table, docs: Path, folder: Path, run: Run, now: Now = hashes_of) -> None:
