@@ -20,7 +20,7 @@ from lantern.sampling import Sampling
 from lantern.types import Drafter, TreeLabel
 
 LAW_FILE = ".law.json"  # suffix of a module's certificates
-ROUNDING = 1e-7  # of an enumerated law, as where a drafter draws from float32: more is a deviation
+ROUNDING = 1e-9  # of an enumerated law: more is a deviation
 DEPTH, WIDTH = 4, 3  # levels and siblings that stand for all greater numbers of them
 OF_A_TREE = (
     "name", "kind", "weights_hash", "paths", "total", "depth", "length", "width", "levels", "beam", "num_nodes",

@@ -117,8 +117,9 @@ def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOI
     config key of `checkpoint`."""
     state, config = read_drafter(checkpoint)
     remedy = f"give {setting}=<a drafter of this target>, or distil one with: {command_of(kind)}"
-    if ("num_blocks" in config) != (kind is not EagleNetwork):
-        method = "corrected_jacobi" if "num_blocks" in config else "refined_jacobi"
+    is_window = "num_blocks" in config
+    if is_window != (kind is not EagleNetwork):
+        method = "corrected_jacobi" if is_window else "refined_jacobi"
         raise CheckpointError(f"{checkpoint} is a drafter of another kind, that of +method={method}; {remedy}")
     _check(state, config, checkpoint, target, remedy)
     sizes = {name: config[name] for name in signature(kind).parameters if name in config}

@@ -54,6 +54,14 @@ def test_methods_of_every_kind_run_to_their_rows(run, tmp_path):
     assert all(row["speedup"] for row in rows)
 
 
+def test_with_both_sizes_zero_only_images_are_written(run, tmp_path):
+    off = ["speed.num_prompts=0", "quality.num_images=0", 'prompts=["a blue ring on wood","sand"]']
+    run(f"hydra.run.dir={tmp_path}/run", *off)
+    names = sorted(path.name for path in (tmp_path / "run" / "images").iterdir())
+    assert names == ["00000-a-blue-ring-on-wood.png", "00001-sand.png"]
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
 def test_the_benchmark_writes_passes_and_a_row_a_tree_and_batch_size(run, tmp_path):
     small = ["study.batch_sizes=[1,2]", "study.num_nodes=[1,4]", "study.num_prompts=2", "dtype=float32"]
     run("+experiment=benchmark", f"hydra.run.dir={tmp_path}/run", *small)
