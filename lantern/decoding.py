@@ -23,6 +23,7 @@ from lantern.types import (
     Forward,
     Generation,
     Round,
+    StatefulTreePolicy,
     Target,
     TreeTopology,
     Verdict,
@@ -128,6 +129,9 @@ class _Batch:
         check_memory(target, drafter.num_nodes, size)
         target.allocate(size, drafter.num_nodes)
         drafter.allocate(size)
+        self.trees = [drafter.tree] if isinstance(drafter.tree, StatefulTreePolicy) else []  # that learn from rounds
+        for tree in self.trees:
+            tree.allocate(size, target.grid, target.codebook.device)
         self.noise = setup.sampling.noise(target, drafter, size)
         self.proposals = setup.verification.proposals(self.noise)
         width = target.embed_weight.shape[1]
@@ -156,6 +160,8 @@ class _Batch:
         self.noise.admit(where, torch.tensor(seeds, device=where.device))
         prefill = self.target.prefill(prompts, where)
         self.drafter.begin(prefill, where)
+        for policy in self.trees:
+            policy.begin(where)
         self.tokens[where, 0] = self.roots[where] = self._first_tokens(prefill, where)
         self.count[where] = 1
         first = torch.zeros_like(self.count).index_fill(0, where, 1)
@@ -187,6 +193,8 @@ class _Batch:
         accepted = perf_counter()
         self.target.commit(verdict)
         self.drafter.observe(tree, forward, probs, verdict)
+        for policy in self.trees:
+            policy.observe(verdict)
         self._write(tree, verdict)
         times = (start, drafted, verified, accepted, perf_counter())
         draft_ms, verify_ms, accept_ms, commit_ms = (1e3 * (after - before) for before, after in pairwise(times))
@@ -238,3 +246,5 @@ class _Batch:
         self.tokens, self.count, self.roots = self.tokens[rows], self.count[rows], self.roots[rows]
         for part in (self.target, self.drafter, self.noise):
             part.keep(rows)
+        for tree in self.trees:
+            tree.keep(rows)

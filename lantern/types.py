@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from lantern.draft_tree import PADDING, DraftTree
@@ -202,6 +203,16 @@ class TreePolicy(Protocol):
     width: int  # children of a node, at most
 
     def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: "Proposals") -> DraftTree: ...
+
+
+@runtime_checkable
+class StatefulTreePolicy(TreePolicy, Protocol):
+    """A tree policy that learns from the rounds of each image; the decoding loop calls it."""
+
+    def allocate(self, batch_size: int, grid: tuple[int, int], device: torch.device) -> None: ...
+    def begin(self, rows: Tensor) -> None: ...  # these rows start new images
+    def observe(self, verdict: Verdict) -> None: ...  # of the trees grown last
+    def keep(self, rows: Tensor) -> None: ...
 
 
 class Proposals(Protocol):

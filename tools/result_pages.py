@@ -3,7 +3,7 @@ measures the rows."""
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
@@ -18,7 +18,7 @@ from lantern.reporting.table import format_value
 from tools.markdown import table_lines, write_block
 
 SPREAD = 1.15  # of plain decoding's times within a table, above which the table says so
-BOARD = ("headline", "field", "rest", "recent")  # tables of presets; of two rows of one, the first table's counts
+BOARD = ("headline", "rest", "recent")  # tables of presets; of two rows of one, the first table's counts
 SUFFIXES = {  # of a method's speed-up by another protocol than the headline's: a table, settings besides, a figure
     "-compiled": ("compiled", (), "speedup_over_compiled"),
     "-emoji": ("worlds", ("model=emoji",), "speedup"),
@@ -143,28 +143,29 @@ def render(table: Table, rows: Sequence[Row], page: str) -> str:
 def render_board(tables: Mapping[str, Table], docs: Path) -> str:
     """Every preset with a row in a table of BOARD, with its further settings: lossless ones first. They are ranked by
     speed-up among those of as many prompts on one machine; untimed presets stand below, by tokens per step."""
-    found: dict[str, tuple[str, Row]] = {}  # by own settings
+    found: dict[str, Row] = {}  # by own settings
     for name in BOARD:
         for label, row in tables[name].kept(rows_of(tables[name], docs)).items():
-            found.setdefault(" ".join(tables[name].rows[label]), (name, row))
-    groups: dict[tuple, list[tuple[str, str, Row]]] = {}  # presets that are ranked with one another
-    for own, (name, row) in found.items():
+            found.setdefault(" ".join(tables[name].rows[label]), row)
+    groups: dict[tuple, list[tuple[str, Row]]] = {}  # presets that are ranked with one another
+    for own, row in found.items():
         if own.startswith("+method="):
             alike = -int(prompts_of(row).split()[-1]), row["machine"], row["dtype"]
             kind = not row["lossless"], row.get("speedup") is None, *alike
-            groups.setdefault(kind, []).append((own, name, row))
+            groups.setdefault(kind, []).append((own, row))
     cells = []
     for kind in sorted(groups):
-        alike = sorted(groups[kind], key=lambda at: (-(at[2].get("speedup") or 0), -at[2]["tokens_per_step"]))
+        alike = sorted(groups[kind], key=lambda at: (-(at[1].get("speedup") or 0), -at[1]["tokens_per_step"]))
         cells += [[str(place), *_board_cells(*at)] for place, at in enumerate(alike, 1)]
-    titles = ["rank", "settings", "output TV", "tokens per step", "speed-up", "prompts", "needs", "table"]
-    return "\n".join([*table_lines(titles, cells), ""])
+    titles = ["rank", "settings", "output TV", "tokens per step", "speed-up", "AR, ms a token", "round, ms", "needs"]
+    shown = [row for group in groups.values() for _, row in group]
+    return "\n".join([f"On {_made(shown)}.", "", *table_lines(titles, cells), ""])
 
 
-def _board_cells(own: str, table: str, row: Row) -> list[str]:
-    price, needs = "lossless" if row["lossless"] else _price(row), "a trained drafter"
+def _board_cells(own: str, row: Row) -> list[str]:
+    price, needs = "lossless" if row["lossless"] else _price(row), "a drafter" if row.get("drafter_hash") else "nothing"
     figures = (format_value(row, key) for key in ("tokens_per_step", "speedup"))
-    return [f"`{own}`", price, *figures, prompts_of(row), needs if row.get("drafter_hash") else "nothing", table]
+    return [f"`{own}`", price, *figures, _plain_ms(row), _round(row) if row.get("speedup") else "-", needs]
 
 
 def render_protocols(tables: Mapping[str, Table], docs: Path) -> str:
@@ -233,21 +234,25 @@ def _cautions(table: Table, kept: Mapping[str, Row]) -> list[str]:
 
 
 def _caption(table: Table, kept: Mapping[str, Row], page: str) -> list[str]:
-    machines, dtypes, dates = (sorted({row[key] for row in kept.values()}) for key in ("machine", "dtype", "date"))
-    days, number = " to ".join(dict.fromkeys([dates[0], dates[-1]])), len(table.rows) - len(kept)
+    number = len(table.rows) - len(kept)
     missing = f" {number} of {len(table.rows)} rows are missing." if number else ""
     link = os.path.relpath(Path("docs", "rows"), Path("docs", page).parent)
-    revisions = dict.fromkeys(str(row["revision"])[:7] for row in kept.values())
     together = max(row.get("together") or 0 for row in kept.values())
     in_turn = [f"Up to {together} rows were timed in turn, image by image, with one plain decoding."]
     return [
-        f"Written by `make results TABLE={table.name}` on {', '.join(machines)} in {', '.join(dtypes)},",
-        f"{days}, at revision {', '.join(revisions)}; each row is",
+        f"Written by `make results TABLE={table.name}` on {_made(kept.values())}; each row is",
         f"`python evaluate.py {' '.join(table.shared)}`",
         f"with its settings in [rows]({link}).{missing}",
         *(in_turn if together else []),
         "",
     ]
+
+
+def _made(rows: Collection[Row]) -> str:
+    """Where and when rows were measured, and by which code."""
+    machines, dtypes, dates = (sorted({row[key] for row in rows}) for key in ("machine", "dtype", "date"))
+    days, revisions = dict.fromkeys([dates[0], dates[-1]]), dict.fromkeys(str(row["revision"])[:7] for row in rows)
+    return f"{', '.join(machines)} in {', '.join(dtypes)},\n{' to '.join(days)}, at revision {', '.join(revisions)}"
 
 
 def glossary() -> str:

@@ -2,7 +2,7 @@
 first possible one at other draws; each alternative there starts another run. Runs go side by side, one a batch row."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import prod
 
 import torch
@@ -16,6 +16,7 @@ from lantern.verification.block import BlockProposals
 from lantern.verification.ratio import RatioProposals
 
 ENUMERATED = ("sample_scores", "topk_scores", "redraw")  # of RatioProposals
+ROUNDED = 1e-6  # the mass of a law in float32 differs by less from 1 unless a drafter errs
 Branches = dict[Hashable, tuple[int, float]]  # by the place of a draw: which alternative, and its probability
 
 
@@ -222,6 +223,10 @@ class _ScriptedVerification:
         return ScriptedProposals(noise.scripts, self.num_children, coupling is couplings[0])
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: LoopNoise) -> Verdict:
+        if (laws := tree.draft_probs) is not None and laws.dtype == torch.float32:  # whose rounding is no deviation
+            mass = laws.double().sum(-1, keepdim=True)
+            is_rounded = (mass - 1).abs() < ROUNDED
+            tree = replace(tree, draft_probs=laws / mass.where(is_rounded, torch.ones_like(mass)))
         return self.verification(tree, probs, rule, noise)
 
 

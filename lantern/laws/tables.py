@@ -12,7 +12,6 @@ from lantern.decoding import DecodingSetup, generate
 from lantern.engine.graphs import EagerPasses
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
-from lantern.trees.adaptive import StatefulTreePolicy
 from lantern.types import AcceptanceRule, Drafter, DraftTree, Forward, Proposals, TreePolicy, Verdict, Verification
 
 RARE = 10  # expected images of a bin; the chi-square test merges bins with fewer
@@ -125,17 +124,12 @@ class TableDrafter:
         self.model = target.another(seed) if isinstance(target, TableTarget) else TableTarget(*sizes, seed)
         self.tree, self.sampling = tree, sampling
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
-        self._stateful = [tree] if isinstance(tree, StatefulTreePolicy) else []
 
     def allocate(self, batch_size: int) -> None:
         self._path = torch.zeros(batch_size, dtype=torch.long)
-        for tree in self._stateful:
-            tree.allocate(batch_size, self.model.grid, self._path.device)
 
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         self._path[rows] = 0
-        for tree in self._stateful:
-            tree.begin(rows)
 
     def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         self._expanded = self._path[:, None]
@@ -152,13 +146,9 @@ class TableDrafter:
         for slot in range(tokens.shape[1]):
             grown = self.model.child(self._path, tokens[:, slot])
             self._path = torch.where(slot <= verdict.accepted, grown, self._path)
-        for policy in self._stateful:
-            policy.observe(verdict)
 
     def keep(self, rows: Tensor) -> None:
         self._path = self._path[rows]
-        for tree in self._stateful:
-            tree.keep(rows)
 
 
 def sequence_law(target: TableTarget, sampling: Sampling, committed: Sequence[int] = ()) -> Tensor:

@@ -2,24 +2,12 @@
 committed the positions to its left and above accepted many tokens, else shallow and wide. EAGLE-2's beam grows it; the
 depth moves by bisection. Which position above counts is our reading of the paper."""
 
-from typing import Protocol, runtime_checkable
-
 import torch
 from torch import Tensor
 
 from lantern.errors import LanternError, check_whole
 from lantern.trees.beam import Beam, BeamTree
-from lantern.types import DraftTree, Expand, Proposals, TreePolicy, Verdict
-
-
-@runtime_checkable
-class StatefulTreePolicy(TreePolicy, Protocol):
-    """A tree policy that learns from the rounds of each image; updated by the drafter after every round."""
-
-    def allocate(self, batch_size: int, grid: tuple[int, int], device: torch.device) -> None: ...
-    def begin(self, rows: Tensor) -> None: ...  # these rows start new images
-    def observe(self, verdict: Verdict) -> None: ...  # of the trees grown last
-    def keep(self, rows: Tensor) -> None: ...
+from lantern.types import DraftTree, Expand, Proposals, Verdict
 
 
 class AdaptiveTree(BeamTree):
@@ -47,11 +35,6 @@ class AdaptiveTree(BeamTree):
         self._depths = self._depths[rows]
 
     def grow(self, roots: Tensor, tokens_left: Tensor, expand: Expand, proposals: Proposals) -> DraftTree:
-        if not hasattr(self, "_depths"):
-            raise LanternError(
-                "tree=adaptive has a state; let the drafter's allocate, begin, observe and keep call the tree's, as "
-                "FeatureDrafter's do"
-            )
         tokens_left = tokens_left.to(roots.device)
         self._root = len(self._positions) - tokens_left - 1  # [B]
         self._grown = torch.minimum(self._recommended(), tokens_left - 1)

@@ -92,7 +92,10 @@ class Sharpened(TableDrafter):
         return DraftTree(tree.tokens, tree.parents, None if said is None else said / said.sum(-1, keepdim=True))
 
 class Honest(TableDrafter):
-    """As Sharpened, without the lie."""
+    """As Sharpened, without the lie, in single precision as most drafters."""
+
+    def _expand(self, tokens, parents, depth):
+        return super()._expand(tokens, parents, depth).float()
 
 class Last:
     """Drafts the last token again."""

@@ -10,7 +10,7 @@ from lantern.acceptance.exact import Exact
 from lantern.laws.enumeration import ScriptedNoise, ScriptedProposals, Scripts, every_outcome, num_children
 from lantern.laws.tables import TableTarget, sequence_law
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, Drafter, DraftTree, Verdict, Verification
+from lantern.types import AcceptanceRule, Drafter, DraftTree, StatefulTreePolicy, Verdict, Verification
 
 ROOT = 1  # the token committed before an enumerated round
 
@@ -31,6 +31,8 @@ def law_of_one_round(
         target.allocate(batch, drafter.num_nodes)
         drafter.allocate(batch)
         rows = torch.arange(batch)
+        if isinstance(drafter.tree, StatefulTreePolicy):
+            drafter.tree.allocate(batch, target.grid, rows.device)
         drafter.begin(target.prefill([""] * batch, rows), rows)
         tokens_left = torch.full((batch,), target.num_tokens - 1)
         proposals = ScriptedProposals(scripts, num_children(drafter, target.vocab_size))

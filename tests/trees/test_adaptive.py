@@ -4,9 +4,9 @@ import torch
 from support.toy import ByLikelihood
 from support.trees import PathLaws, brute_force_beam, paths_of
 
-from lantern.trees.adaptive import AdaptiveTree, StatefulTreePolicy
+from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.static import chain
-from lantern.types import Verdict
+from lantern.types import StatefulTreePolicy, Verdict
 
 GRID, TOTAL, DEPTH, WIDTH, START = (3, 4), 12, 5, 6, 2
 LENGTH = GRID[0] * GRID[1]

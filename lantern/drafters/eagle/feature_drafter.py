@@ -15,7 +15,6 @@ from lantern.errors import LanternError
 from lantern.models.llamagen.fused import cache_dtype
 from lantern.models.token_grid import expand_index_like
 from lantern.sampling import Sampling
-from lantern.trees.adaptive import StatefulTreePolicy
 from lantern.types import DraftTree, Forward, Target, TreeLabel, TreePolicy, Verdict
 
 
@@ -130,10 +129,9 @@ class FeatureDrafter:
         self.sampling, self.weights_hash, self._layer = sampling, weights_hash, FusedEagle(network, target.embed_weight)
         self.forwards, self.forward_s = 0, 0.0
         self._max_pairs, self._ahead = max_pairs, ahead
-        self._trees = [tree] if isinstance(tree, StatefulTreePolicy) else []
 
     def allocate(self, batch_size: int) -> None:
-        """An empty cache, no pending pairs and fresh tree state for batch_size rows."""
+        """An empty cache and no pending pairs for batch_size rows."""
         target, heads, like = self.target, self.network.attention.num_heads, self.network.fc.weight
         if isinstance(target, LayeredTarget):
             target.hand_out(self.network.reads.layers)
@@ -141,8 +139,6 @@ class FeatureDrafter:
         shape = self.network.num_layers, batch_size, target.guidance, slots, heads, dim // heads
         self.cache = target.drafter_caches.allocate(*shape, like.new_empty(0, dtype=cache_dtype(like)))
         self.pairs = Pairs(target.empty_tokens(batch_size, self._max_pairs), target.guidance, like, dim)
-        for tree in self._trees:
-            tree.allocate(batch_size, target.grid, like.device)
 
     @torch.inference_mode()
     def begin(self, prefill: Forward, rows: Tensor) -> None:
@@ -157,8 +153,6 @@ class FeatureDrafter:
             mask = additive(causal, self.cache.store.dtype).expand(len(rows) * self.target.guidance, -1, -1, -1)
             self._layer(text, features[:, :, :-1], self.target.rotary[None, 1 : prefix + 1], mask, view)
         self.pairs.start(rows, features[:, :, -1])
-        for tree in self._trees:
-            tree.begin(rows)
 
     def read_pairs(self, run: Run, roots: Tensor, ahead: int, *inputs: Tensor, settings: tuple) -> Outputs:
         """Completes the pairs committed since the last draft with the roots [B]; run(PairPass, tokens [B, A], features
@@ -178,14 +172,10 @@ class FeatureDrafter:
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""
         self.pairs.observe(tree, forward.features, verdict, self.network.reads)
-        for policy in self._trees:
-            policy.observe(verdict)
 
     def keep(self, rows: Tensor) -> None:
         self.cache.keep(rows)
         self.pairs.keep(rows)
-        for tree in self._trees:
-            tree.keep(rows)
 
 
 def layered(target: Target) -> LayeredTarget:
