@@ -28,7 +28,7 @@ from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, bind_missing, check_skip, pipelines
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.home import CONFIG_FOLDER
-from lantern.runtime.overrides import as_typed, override
+from lantern.runtime.overrides import as_typed, leaves, override
 from lantern.streaming import Progress, stream
 from lantern.tuning.auto import AutoTree, resolve_tree
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification, reader_of
@@ -121,6 +121,8 @@ class Model:
         given = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
         named = {group: part for group, part in given.items() if isinstance(part, str)}
         objects = {group: part for group, part in given.items() if not isinstance(part, str | None)}
+        if lost := next((setting for setting in settings if group_of(setting) in objects), None):
+            raise LanternError(f"{lost} is of a part that is given as an object; set it there")
         presets = [] if method is None else [f"+method={method}"]
         config = self._config([*presets, *(f"{group}={part}" for group, part in named.items()), *settings])
         check_settings(config)
@@ -277,7 +279,7 @@ def _is_target(given: object) -> bool:
 def overrides_of(given: Settings) -> list[str]:
     """In Hydra's grammar, which a mapping of names to values does without."""
     if isinstance(given, Mapping):
-        return [override(key, value) for key, value in given.items()]
+        return [override(key, value) for key, value in leaves(given).items()]
     check_texts("settings", given)
     return [as_typed(text) for text in given]
 

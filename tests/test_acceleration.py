@@ -426,6 +426,9 @@ def test_mistakes_are_one_sentence(prepared):
             lantern.accelerate(wrong)
     with pytest.raises(LanternError, match="no_such"):
         lantern.accelerate(model, method="no_such")
+    own = model.generate(**given)
+    lantern.accelerate(model, method="jacobi_paths")  # whose verification tosses coins: not for a greedy call
+    assert same(own, model.generate(**given))
     lantern.accelerate(model, method="sjd_pp")
     with pytest.raises(LanternError, match="keep the model's law"):
         model.generate(**given | {"do_sample": True, "top_k": 0})

@@ -10,6 +10,7 @@ from support.tiny_weights import load_tiny, write_tiny_weights
 
 import lantern
 from lantern.acceptance.lantern_pp import LanternPP
+from lantern.api import compose, overrides_of
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.errors import LanternError
@@ -67,6 +68,10 @@ def test_what_is_written_without_hydras_grammar_means_the_same(tiny, tmp_path):
     weights = write_tiny_weights(tmp_path / "a,b {c}='d'", side=8)
     model = lantern.load("llamagen", {"paths.weights": weights, "tf32": False}, device="cpu", dtype="float64")
     assert torch.equal(model.target.embed_weight, tiny.target.embed_weight)
+    prompts = ["a\nb", "a\\b", 'say "hi", {ok}', "x\ty", "a ${x} b", "end\\"]
+    given = {"data": "prompts", "data.prompts": prompts, "distil": {"depth": 5, "student": {"num_layers": 2}}}
+    config = compose(overrides_of(given), command="train")
+    assert (list(config.data.prompts), config.distil.depth, config.distil.student.num_layers) == (prompts, 5, 2)
 
 
 class Sevenfold:
@@ -175,6 +180,7 @@ PARTS_REFUSED = [
     ({"settings": ["acceptance=lantern_pp", "acceptance.lam=much"]}, "acceptance.lam=much is no number"),
     ({"settings": "sampling.top_k=500"}, "settings='sampling.top_k=500' is no list of texts"),
     ({"settings": ["sampling.top_k=${oc.decode:5}"]}, "oc.decode"),
+    ({"tree": chain(2), "settings": {"tree.total": 30}}, "tree.total=30 is of a part that is given as an object"),
     *(({"settings": [given]}, re.escape(f"{given} is no setting of a part; settings= takes tree, acc"))
       for given in ("+method=jacobi", "seed=7", "~drafter", "model.folder=/nowhere", "+foo=1")),
 ]  # fmt: skip

@@ -3,6 +3,7 @@ Hub; and the layouts in which other tools read them."""
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -19,6 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from lantern.data.image_io import READ, images_below, load_image
+from lantern.data.text_tables import natural
 from lantern.errors import LanternError, explaining, writing
 from lantern.runtime.files import replace_file
 
@@ -40,7 +42,7 @@ class FolderImages:
 
     def __init__(self, folder: Path, size: int | None = None) -> None:
         found = images_below(str(folder))
-        self.files, self.size = sorted(found, key=lambda file: _natural(str(file.relative_to(folder)))), size
+        self.files, self.size = sorted(found, key=lambda file: natural(str(file.relative_to(folder)))), size
         self._shapes: set[tuple[int, ...]] = set()  # of all images that were read
         if not self.files:
             raise LanternError(f"{folder} holds no images; give a folder with {', '.join(READ[:3])} or other images")
@@ -151,10 +153,6 @@ def _parts_of(source: str | Path) -> set[str]:
         return {name.removesuffix(".npy") for name in file.namelist()}
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
 def _pixels(read: Callable[[], bytes], size: int | None, name: str) -> np.ndarray:
     with explaining(f"{name} cannot be read", "repair it or take it out", LanternError):
         return load_image(read(), size)
@@ -212,14 +210,17 @@ def write_geneval(folder: Path, images: Images, prompts: Sequence[Mapping], numb
 
 def write_dpg(folder: Path, images: Images, prompts: Sequence[Mapping], numbers: Sequence[int]) -> None:
     """A grid of each prompt's images, 2 x 2 of four, under the name of the prompt's file."""
-    for number, prompt in enumerate(prompts):
+    given = (str(prompt.get("name") or f"{number:05d}") for number, prompt in enumerate(prompts))
+    names = [Path(name).name for name in given]  # of the folder alone, whatever a foreign table says
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise LanternError(f"prompts: {twice[0]!r} is the name of several; give each a name of its own, or none a name")
+    for number, name in enumerate(names):
         own = [next(arrays_of(images[i : i + 1])) for i, of in enumerate(numbers) if of == number]
         across = ceil(len(own) ** 0.5)
         height, width, _ = own[0].shape
         grid = Image.new("RGB", (across * width, ceil(len(own) / across) * height))
         for place, pixels in enumerate(own):
             grid.paste(Image.fromarray(pixels), (place % across * width, place // across * height))
-        name = Path(str(prompt.get("name", f"{number:05d}"))).name  # of the folder alone, whatever a foreign table says
         grid.save(folder / f"{name}.png")
 
 
@@ -232,6 +233,11 @@ def write_layout(
     """numbers: of each image's prompt."""
     if layout not in LAYOUTS:
         raise LanternError(f"layout={layout} is unknown; give one of {', '.join(LAYOUTS)}")
+    if layout != "adm":  # whose one file is replaced
+        if not any(prompt.get("prompt") for prompt in prompts):
+            raise LanternError(f"layout={layout} is of images by prompt; give prompts=…")
+        if left := next(Path(folder).rglob("*.png"), None):
+            raise LanternError(f"to={folder} holds {left.name}, which would be judged along; give an empty folder")
     with writing(f"images to {folder}"):
         Path(folder).mkdir(parents=True, exist_ok=True)
         LAYOUTS[layout](Path(folder), images, prompts, numbers)

@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from lantern.data.text_tables import LINE_END, column_of, decode_text, is_text, read_records
+from lantern.data.text_tables import LINE_END, column_of, decode_text, is_text, natural, printable, read_records
 from lantern.errors import LanternError, meant
 from lantern.noise import image_seed
 from lantern.runtime.files import is_file
@@ -75,7 +75,7 @@ def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict
     if table := TABLE.fullmatch(str(path) if "://" not in place else place):
         records = _of_table(table[1], table[2])
     elif os.path.isdir(path):
-        files = sorted(path.glob("*.txt"))
+        files = sorted(path.glob("*.txt"), key=lambda file: natural(file.name))  # as images are
         records = [{"prompt": " ".join(_read(file, Path(folder)).split()), "name": file.stem} for file in files]
     elif not os.path.exists(path) and (found := HUB_PROMPTS.fullmatch(place)):
         records = _of_hub(*found.groups())
@@ -91,7 +91,7 @@ def _of_table(place: str, column: str | None) -> list[dict]:
     records: dict[str, dict] = {}
     repeats = 0
     for record in read_records(place if "://" in place else Path(place)):
-        item = str(record.values.get("item_id") or "").strip()
+        item = "" if (found := record.values.get("item_id")) is None else str(found).strip()
         if (item or record.name) in records:
             repeats += 1
             continue
@@ -130,14 +130,11 @@ def split_prompts(prompts: Sequence[str], split: str) -> list[str]:
         raise LanternError(f"split={split} is unknown; give one of {', '.join(SPLITS)}")
     if split == "all":
         return list(prompts)
-    chosen = [prompt for prompt in prompts if _is_dev(prompt) == (split == "dev")]
+    kinds = (sha256(prompt.lower().encode()).digest()[0] % DEV_SHARE == 0 for prompt in prompts)
+    chosen = [prompt for prompt, is_dev in zip(prompts, kinds, strict=True) if is_dev == (split == "dev")]
     if not chosen:
         raise LanternError(f"split={split} leaves no prompt of {len(prompts)}; give more prompts, or split=all")
     return chosen
-
-
-def _is_dev(prompt: str) -> bool:
-    return sha256(prompt.lower().encode()).digest()[0] % DEV_SHARE == 0
 
 
 def search_prompts(source: str | Sequence[str], split: str, folder: str | Path) -> list[str]:
@@ -192,12 +189,13 @@ def _read(path: Path, folder: Path) -> str:
             "prompt a line, a list such as prompts='[\"a red sphere on wood\"]', or one of the named lists: "
             + ", ".join(names)
         ) from error
-    if not is_text(text) or "\0" in text:
-        raise LanternError(f"prompts={path} is not UTF-8 text; give a text file with a prompt a line")
     return text
 
 
 def _filled(records: list[dict], source: str) -> list[dict]:
+    texts = [record["prompt"] for record in records]
+    if found := next((text for text in texts if not is_text(text) or "\0" in text), None):
+        raise LanternError(f"prompts: {source} is not UTF-8 text, see {printable(found[:80])!r}; save it as UTF-8")
     if not any(record["prompt"] for record in records):
         raise LanternError(f"{source} holds no prompts; write at least one, a prompt a line")
     return records

@@ -160,9 +160,10 @@ class IndexedImages:
         splits = [named.get(match[1], "train") if match else "train" for match in matches]
         if "validation" in splits:
             return splits
-        pairs = zip(paths, splits, strict=True)
-        share = self.validation_share
-        return ["validation" if split == "train" and _hash_fraction(path) < share else split for path, split in pairs]
+        hashed = (int.from_bytes(hashlib.sha256(path.encode()).digest()[:6]) for path in paths)  # below 2^48
+        held_out = (number / 2**48 < self.validation_share for number in hashed)
+        pairs = zip(held_out, splits, strict=True)
+        return ["validation" if split == "train" and is_held_out else split for is_held_out, split in pairs]
 
 
 def named_splits(images: Sequence[str]) -> dict[str, str]:
@@ -208,8 +209,3 @@ def _paths_below(source: str, names: Sequence[str]) -> list[str]:
     """The paths below the source: a folder, or of a pattern the folder before its first wildcard."""
     above = os.path.join(os.path.normpath(root_of(source)), "")
     return [os.path.normpath(name).removeprefix(above) for name in names]
-
-
-def _hash_fraction(name: str) -> float:
-    """A hash of the name, uniform in [0, 1)."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6]) / 2**48

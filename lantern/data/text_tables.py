@@ -44,6 +44,11 @@ def printable(text: str) -> str:
     return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+def natural(name: str) -> tuple[list[tuple[int, str]], str]:
+    """A key that sorts names by the numbers in them: 2.png before 10.png."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)], name
+
+
 def read_records(place: Path | str) -> Iterator[Record]:
     """The rows of a table, a file or the address of one, by its suffix; blank lines are skipped."""
     import fsspec
@@ -77,7 +82,13 @@ def _read_json(file: BinaryIO, place: str) -> Iterator[Record]:
 
 
 def _read_csv(file: BinaryIO, place: str, delimiter: str = ",") -> Iterator[Record]:
-    rows = csv.DictReader(io.StringIO(decode_text(file.read()), newline=""), delimiter=delimiter)
+    text, quoting = decode_text(file.read()), csv.QUOTE_MINIMAL
+    if delimiter == "\t":  # between tabs most write quotes as they are: then some cell is none of a quoting table
+        try:
+            _ = [*csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)]
+        except csv.Error:
+            quoting = csv.QUOTE_NONE
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
     for row in rows:
         more = ", ".join(row.pop(None, []))  # type: ignore[call-overload]
         problem = f"it has more fields than the header: {printable(more[:SHOWN])}; quote a text with {delimiter!r}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.corrected import WindowNetwork
-from lantern.drafters.loading import drafter_folder, is_windows, load_network, read_drafter
+from lantern.drafters.loading import OF_A_WINDOW, drafter_folder, load_network, read_drafter
 from lantern.errors import LanternError
 from lantern.models.checkpoints import FILE_SUFFIXES, WEIGHTS_FILE, read_weights, save_weights
 from lantern.runtime.files import EXPORTED, read_object
@@ -19,7 +19,7 @@ def write_drafter(checkpoint: str, target: Target, folder: str) -> Path:
     _check_place(Path(folder))
     found = drafter_folder(checkpoint)
     state, config = read_drafter(found)
-    kind = WindowNetwork if is_windows(config) else EagleNetwork
+    kind = WindowNetwork if OF_A_WINDOW in config else EagleNetwork
     load_network(found, target, kind=kind)  # raises for what does not fit
     return save_weights(folder, state, config)
 

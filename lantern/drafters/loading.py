@@ -27,6 +27,7 @@ from lantern.types import Target, TreePolicy
 DRAFTER_FILES = (CONFIG_FILE, *FOLDER_FILES)
 COMMAND = "python train.py"
 CHECKPOINT = "drafter.checkpoint"
+OF_A_WINDOW = "num_blocks"  # a key in the config.json of a window's network, not of EAGLE's layer
 ARTIFACT = "wandb:"  # prefix of an artifact's name
 TRAINING_SUFFIX = ".ckpt"  # of the checkpoints that a training goes on from
 NETWORK, DESCRIPTION = "network.", "drafter"  # in such checkpoints: prefix of the drafter's weights, key of its config
@@ -117,17 +118,12 @@ def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOI
     config key of `checkpoint`."""
     state, config = read_drafter(checkpoint)
     remedy = f"give {setting}=<a drafter of this target>, or distil one with: {command_of(kind)}"
-    if (found := is_windows(config)) != (kind is not EagleNetwork):
-        method = "corrected_jacobi" if found else "refined_jacobi"
+    if (OF_A_WINDOW in config) != (kind is not EagleNetwork):
+        method = "corrected_jacobi" if OF_A_WINDOW in config else "refined_jacobi"
         raise CheckpointError(f"{checkpoint} is a drafter of another kind, that of +method={method}; {remedy}")
     _check(state, config, checkpoint, target, remedy)
     sizes = {name: config[name] for name in signature(kind).parameters if name in config}
     return checkpoints.load_described(kind, sizes, state, checkpoint, f"distil it again with: {command_of(kind)}")
-
-
-def is_windows(config: dict) -> bool:
-    """Whether a drafter's config is that of a window's network, not of EAGLE's layer."""
-    return "num_blocks" in config
 
 
 def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, remedy: str) -> None:

@@ -64,7 +64,7 @@ def run_name(row: Mapping[str, object]) -> str:
         return f"{row['model']}/ar"
     short = {"k": "k", "delta": "d", "lam": "l"} | {key: key.split(".")[-1] for key in config_keys([row])}
     held = {name: row[key] for key, name in short.items() if row.get(key) is not None}
-    values = [value if isinstance(value, str) else f"{name}{value:g}" for name, value in held.items()]
+    values = [value if isinstance(value, str) else f"{name}{value:.12g}" for name, value in held.items()]
     drafter = [str(row["drafter"])] if row.get("drafter") not in (None, "eagle", row["acceptance"]) else []
     settings = ["-".join(values)] if values else []
     return "/".join([str(row["model"]), str(row["acceptance"]), *drafter, str(row["tree"]), *settings])

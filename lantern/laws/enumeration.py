@@ -225,8 +225,7 @@ class _ScriptedVerification:
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: LoopNoise) -> Verdict:
         if (laws := tree.draft_probs) is not None and laws.dtype == torch.float32:  # whose rounding is no deviation
             mass = laws.double().sum(-1, keepdim=True)
-            is_rounded = (mass - 1).abs() < ROUNDED
-            tree = replace(tree, draft_probs=laws / mass.where(is_rounded, torch.ones_like(mass)))
+            tree = replace(tree, draft_probs=laws / mass.where((mass - 1).abs() < ROUNDED, torch.ones_like(mass)))
         return self.verification(tree, probs, rule, noise)
 
 

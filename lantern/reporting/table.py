@@ -84,7 +84,7 @@ def _setting(row: Row, key: str) -> str:
     if key == "drafter_hash":
         return str(row.get("drafter_name") or row[key])
     name = key.split(".")[-1]
-    return row[key] if isinstance(row[key], str) else f"{SYMBOLS.get(name, name)} {row[key]:g}"
+    return row[key] if isinstance(row[key], str) else f"{SYMBOLS.get(name, name)} {row[key]:.12g}"
 
 
 BUDGET_WORDS = (

@@ -22,8 +22,10 @@ UNQUOTED = re.compile(r"[a-zA-Z0-9_/.+%@|?:*-]+")  # what needs no quotes
 
 def override(key: str, value: object) -> str:
     """key=value; a text, such as a path, is quoted where Hydra would read a part of it as grammar."""
-    if isinstance(value, bool | list | tuple) or value is None:
-        return f"{key}={json.dumps(value, ensure_ascii=False, default=str)}"
+    if isinstance(value, list | tuple):
+        return f"{key}=[{','.join(map(_element, value))}]"
+    if isinstance(value, bool) or value is None:
+        return f"{key}={json.dumps(value)}"
     text = str(value)
     return as_typed(f"{key}={text}") if UNQUOTED.fullmatch(text) else f"{key}={quoted(text)}"
 
@@ -44,6 +46,13 @@ def as_typed(override: str) -> str:
 def quoted(text: str) -> str:
     """In Hydra's quotes, where a backslash is one unless a quote follows."""
     return '"' + re.sub(r'(\\*)("|$)', lambda found: 2 * found[1] + ('\\"' if found[2] else ""), text) + '"'
+
+
+def _element(value: object) -> str:
+    """Of a list; a text stays one, also with what would be a reference."""
+    if isinstance(value, str):
+        return quoted(value.replace("${", "\\${"))
+    return f"[{','.join(map(_element, value))}]" if isinstance(value, list | tuple) else json.dumps(value, default=str)
 
 
 @lru_cache

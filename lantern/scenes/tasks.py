@@ -114,7 +114,8 @@ class TokenizerTask(pl.LightningModule):
         ours, theirs = learning.crop_from(made, offset), learning.crop_from(real, offset)
         score = functional_call(self.discriminator, frozen, (ours,)).mean()
         generator_loss = learning.balance_gradient(-score, pixels, made)
-        discriminator_loss = learning.hinge_loss(self.discriminator(theirs), self.discriminator(ours.detach()))
+        scores = self.discriminator(theirs), self.discriminator(ours.detach())
+        discriminator_loss = F.relu(1 - scores[0]).mean() + F.relu(1 + scores[1]).mean()  # hinge
         return self.adversarial_weight * generator_loss + self._log("discriminator", discriminator_loss)
 
     def _log(self, name: str, value: Tensor) -> Tensor:

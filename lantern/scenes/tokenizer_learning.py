@@ -88,11 +88,6 @@ def crop_from(images: Tensor, offset: Tensor) -> Tensor:
     return images[:, :, top : top + height, left : left + width]
 
 
-def hinge_loss(real: Tensor, made: Tensor) -> Tensor:
-    """The discriminator's loss, from its scores of real and reconstructed images."""
-    return F.relu(1 - real).mean() + F.relu(1 + made).mean()
-
-
 def balance_gradient(loss: Tensor, reference: Tensor, images: Tensor) -> Tensor:
     """`loss`, scaled so that its gradient at the images has the norm of that of `reference`."""
     ours, theirs = (torch.autograd.grad(part, images, retain_graph=True)[0].norm() for part in (loss, reference))

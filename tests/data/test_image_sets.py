@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from lantern.data.image_sets import arrays_of, holds_images, open_images, read_statistics, write_layout
+from lantern.data.prompts import load_prompts
 from lantern.errors import LanternError
 
 COUNT, SIDE = 12, 8
@@ -59,6 +60,11 @@ def test_a_set_is_its_pixels_in_order_by_any_slice(kind, pixels, tmp_path, monke
     assert len(images) == COUNT
     assert all(torch.equal(images[part], expected[part]) for part in map(slice, (0, 5, 2, 0), (5, 20, 4, 12)))
     assert np.array_equal(np.stack(list(arrays_of(images))), pixels)
+    if kind == "folder":  # a folder of prompts is in the same order
+        for number, file in enumerate(images.files):
+            (tmp_path / "texts").mkdir(exist_ok=True)
+            (tmp_path / "texts" / f"{file.stem}.txt").write_text(f"a {number}")
+        assert load_prompts(str(tmp_path / "texts"), tmp_path) == [f"a {number}" for number in range(COUNT)]
 
 
 def test_a_part_of_a_split_is_its_first_images(pixels, tmp_path, monkeypatch):
@@ -187,11 +193,16 @@ def test_genevals_layout_has_a_folder_for_each_prompt_with_its_metadata_and_imag
         assert json.loads((folder / "metadata.jsonl").read_text()) == prompt
         made = [np.asarray(Image.open(folder / "samples" / f"{copy:04d}.png")) for copy in range(4)]
         assert np.array_equal(np.stack(made), pixels[number::3])
+    with pytest.raises(LanternError, match="would be judged along"):
+        write_layout("geneval", tmp_path / "out", images, prompts[:1], [0] * COUNT)
+    with pytest.raises(LanternError, match="give prompts"):
+        write_layout("geneval", tmp_path / "other", images, [{"prompt": ""}], [0] * COUNT)
 
 
 def test_dpgs_layout_is_a_grid_of_each_prompts_images_under_its_name(pixels, tmp_path):
     """Catches a grid whose columns are its rows."""
-    prompts = [{"prompt": "a", "name": "COCOval_1"}, {"prompt": "b", "name": "partiprompts2"}, {"prompt": "c"}]
+    named = [("a", "COCOval_1"), ("b", "partiprompts2"), ("c", "")]
+    prompts = [{"prompt": text, "name": name} for text, name in named]
     images = open_images(save_folder(tmp_path / "in", pixels))
     write_layout("dpg", tmp_path / "out", images, prompts, [number // 4 for number in range(COUNT)])
     made = {file.name for file in (tmp_path / "out").iterdir()}
@@ -199,3 +210,5 @@ def test_dpgs_layout_is_a_grid_of_each_prompts_images_under_its_name(pixels, tmp
     grid = np.asarray(Image.open(tmp_path / "out" / "partiprompts2.png"))
     assert np.array_equal(grid[:SIDE, SIDE:], pixels[5])
     assert np.array_equal(grid[SIDE:, :SIDE], pixels[6])
+    with pytest.raises(LanternError, match="'cat' is the name of several"):
+        write_layout("dpg", tmp_path / "more", images, [{"prompt": "a", "name": "cat"}] * 2, [0, 1] * (COUNT // 2))

@@ -27,11 +27,22 @@ def test_a_file_is_read_a_prompt_a_line(content, prompts, tmp_path):
 @pytest.mark.parametrize(("name", "content"), [
     ("p.json", '["a ring", {"caption": "a disc"}]'), ("p.tsv", "prompt\tid\na ring\t1\na disc\t2\n"),
     ("P.CSV", "text,id\na ring,1\na disc,2\n"), ("p.JSONL", '{"prompt": "a ring"}\n{"prompt": "a disc"}\n'),
+    ("p.jsonl", "".join(f'{{"item_id": {i // 2}, "prompt": "a {["ring", "disc"][i // 2]}"}}\n' for i in range(4))),
 ])  # fmt: skip
 def test_a_table_is_read_by_its_suffix(name, content, tmp_path):
     """Catches a bracket or a header that becomes a prompt."""
     (tmp_path / name).write_text(content)
     assert load_prompts(str(tmp_path / name), tmp_path) == ["a ring", "a disc"]
+
+
+@pytest.mark.parametrize(("table", "prompts"), [
+    ('"Fall" in leaves\t1\na disc\t2\n"open\t3\nend\t4\n', ['"Fall" in leaves', "a disc", '"open', "end"]),
+    ('"a ""ring"",\ta disc"\t1\n"two\nlines"\t2\n', ['a "ring",\ta disc', "two\nlines"]),
+])  # fmt: skip
+def test_quotes_between_tabs_are_text_unless_the_table_quotes(table, prompts, tmp_path):
+    """Catches quotes that vanish from a prompt, and an open one that swallows the rows behind it."""
+    (tmp_path / "p.tsv").write_text(f"prompt\tid\n{table}")
+    assert load_prompts(str(tmp_path / "p.tsv"), tmp_path) == prompts
 
 
 @pytest.mark.parametrize(("content", "said"), [
@@ -48,6 +59,9 @@ def test_a_file_that_cannot_be_meant_is_one_sentence(content, said, tmp_path):
     with pytest.raises(LanternError) as caught:
         load_prompts(str(tmp_path / "p.txt"), tmp_path)
     assert said in str(caught.value)
+    (tmp_path / "p.csv").write_bytes(b"prompt\n" + content)
+    with pytest.raises(LanternError, match=f"{said}|p.csv"):
+        load_prompts(str(tmp_path / "p.csv"), tmp_path)
 
 
 def test_a_mistyped_name_of_a_list_is_answered_by_the_one_like_it():

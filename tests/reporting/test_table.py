@@ -26,6 +26,7 @@ def test_rows_of_several_methods_bear_their_names():
     assert label_rows(rows[:1] + rows[2:4]) == ["AR", "temperature 1", "temperature 0.5"]
     lantern = [SHARED | {"drafter": "eagle", "method": "lantern", "delta": delta} for delta in (0.1, 0.2)]
     assert label_rows([rows[1], *lantern]) == ["jacobi", "lantern δ 0.1", "lantern δ 0.2"]
+    assert label_rows([rows[1] | {"seed": 20240101 + more} for more in (0, 1)]) == ["seed 20240101", "seed 20240102"]
 
 
 def test_where_a_method_has_two_drafters_every_row_names_its_own():
