@@ -196,6 +196,17 @@ def named_files(settings: object) -> dict[str, str]:
     return {name: found for name, value in leaves(settings, lists=True).items() if (found := file_hash_of(value))}
 
 
+def named_folders(settings: object, setting: str) -> dict[str, str]:
+    """The same of the folders that `setting` names, without reading them: of names, sizes and times of their files."""
+    found = {}
+    for name, value in leaves(settings).items():
+        if setting in name.split(".") and isinstance(value, str) and (folder := Path(value).expanduser()).is_dir():
+            files = sorted(path for path in folder.rglob("*") if path.is_file())
+            stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+            found[f"{name} files"] = digest(stats)
+    return found
+
+
 def request_hash(config: Mapping[str, object], hashes: Mapping[str, str | None]) -> str:
     """The id of a run: of its configuration, of what it read (weights and prompts, by name) and of the code."""
     asked = {name: value for name, value in config.items() if name not in NOT_IN_FINGERPRINT}

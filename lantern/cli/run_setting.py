@@ -135,7 +135,8 @@ def _input_hashes(config: Mapping, target: Target, prompts: Sequence[str]) -> di
         **{f"{group}.code": read for group, part in config.items() if (read := identity.user_code(part))},
         "prompts": identity.digest(prompts),
         **local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")}),
-        **identity.named_files({part: config.get(part) for part in identity.READING}),
+        **identity.named_files({part: config.get(part) for part in (*identity.READING, "metrics")}),
+        **identity.named_folders({"metrics": config.get("metrics")}, "references"),
         "device and dtype": f"{weight.device.type} {weight.dtype}",  # that auto has chosen
     }
 

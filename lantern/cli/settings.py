@@ -20,6 +20,7 @@ GROUPS = "Groups, as group=option; those with a + are added, as +group=option:"
 # in a yaml's defaults; what it is
 GROUP = re.compile(r"  (?:- (?:optional )?(?=[^#]*#)|# (\+?))(\w+):(?:[^#]*#)? (.+)")
 SETTING = re.compile(r"\w+(\.\w+)+")
+AXIS = re.compile(r"(range|choice|glob|interval|sort|shuffle|tag)\(")  # in Hydra's grammar
 OWN = "Its own settings, as setting=value, with their defaults (conf/{}.yaml):"
 REST = "--cfg job prints all settings, those of the chosen options included; their yaml in conf/ explains them."
 SWEEPS_OF_TRAIN = ("recipe",)
@@ -112,12 +113,20 @@ def for_the_points_that_have_them(arguments: Sequence[str]) -> list[str]:
     if not {"-m", "--multirun"} & {*arguments} or any("hydra/sweeper=" in given for given in arguments):
         return [*arguments]
     swept = {key_of(given) for given in arguments if "," in given.partition("=")[2]}
+    pairs = [given.partition("=")[::2] for given in arguments]
+    of_swept = [bool(value) and group_of(key) in swept and bool(SETTING.fullmatch(key)) for key, value in pairs]
     found = [
-        f"{key}=choice({value})" if value and group_of(key) in swept and SETTING.fullmatch(key) else given
-        for given in arguments
-        for key, _, value in [given.partition("=")]
+        f"{key}={as_axis(value)}" if is_one else given
+        for given, (key, value), is_one in zip(arguments, pairs, of_swept, strict=True)
     ]
-    return [*found, *(["hydra/sweeper=grids"] if found != [*arguments] else [])]
+    return [*found, *(["hydra/sweeper=grids"] if any(of_swept) else [])]
+
+
+def as_axis(value: str) -> str:
+    """A value as one to sweep over; range(…) and its like are. Of choice(null) Hydra makes an error."""
+    if value == "null":
+        return "null,null"  # GridsSweeper makes each point once
+    return value if AXIS.match(value) else f"choice({value})"
 
 
 def key_of(override: str) -> str:

@@ -59,4 +59,5 @@ class ImageDifference(Metric):
         equal = float((apart == 0).mean())
         is_known = equal == 0 or (apart > 0).sum() >= MIN_DIFFERENT
         difference = mean_interval(apart, SAMPLES) if is_known else Interval(float(apart.mean()), nan, nan)
+        difference = difference._replace(low=max(0.0, difference.low)) if is_known else difference
         return difference.keys("image_diff") | Interval(equal, *share_bounds(equal, len(apart))).keys("equal_images")

@@ -3,6 +3,7 @@
 import csv
 
 import pytest
+from PIL import Image
 from support.commands import python, run_script
 from support.paths import ROOT
 
@@ -94,14 +95,22 @@ def test_the_default_command_measures_both_parts_and_shards_give_the_same_rows(r
     assert (tmp_path / "one" / "provenance.json").is_file()
 
 
-def test_a_finished_point_is_not_run_again(run, tmp_path, capsys):
+def test_a_finished_point_is_not_run_again_unless_its_references_have_changed(run, tmp_path, capsys):
+    """Catches the distance from images that are no longer there."""
     folder = f"{tmp_path}/run"
     setting = [f"hydra.run.dir={folder}", "acceptance=lantern_pp", "acceptance.lam=3", *UNTRACKED]
+    setting += ["metrics=[fidelity]", f"metrics.fidelity.references={tmp_path}/real"]
+    (tmp_path / "real").mkdir()
+    for number in range(12):
+        Image.new("RGB", (32, 32), (20 * number, 9, 9)).save(tmp_path / "real" / f"{number}.png")
     run(*setting)
     capsys.readouterr()
     run(*setting)
     assert "is finished" in capsys.readouterr().out
-    assert len(read_rows(f"{folder}/results.jsonl")) == 2
+    assert len(rows := read_rows(f"{folder}/results.jsonl")) == 2
+    Image.new("RGB", (32, 32), (255, 255, 255)).save(tmp_path / "real" / "0.png")
+    run(*setting)
+    assert read_rows(f"{folder}/results.jsonl")[-1]["frechet"] != rows[-1]["frechet"]
 
 
 def test_points_side_by_side_share_the_ar_images_and_end_in_one_table(weights, tmp_path, monkeypatch):

@@ -49,6 +49,8 @@ def test_the_command_line_replaces_axes_and_a_method_replaces_all_grids():
 @pytest.mark.parametrize(("given", "found"), [
     (["drafter=jacobi,eagle", "drafter.checkpoint=X,Y"], ["length=15", "checkpoint=X", "checkpoint=Y"]),
     (["drafter=jacobi,sjd,eagle", "drafter.length=7"], ["length=7", "length=7", "checkpoint="]),
+    (["drafter=jacobi,eagle", "drafter.length=range(7,9)"], ["length=7", "length=8", "checkpoint="]),
+    (["drafter=jacobi,eagle", "drafter.checkpoint=null"], ["length=15", "checkpoint=None"]),
 ])  # fmt: skip
 def test_a_setting_holds_for_the_points_that_have_it(given, found, tmp_path):
     """Catches a sweep over parts with different settings that Hydra refuses, and one point that is measured twice."""

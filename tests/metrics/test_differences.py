@@ -19,6 +19,7 @@ def test_equal_images_are_counted_and_others_measured():
     assert found["equal_images"] == 0.5
     assert found["image_diff"] == pytest.approx((0.2 + 0.4) / 4)
     assert found["image_diff_low"] < found["image_diff"] < found["image_diff_high"]
+    assert ImageDifference().against(flat(0.5, 0.9), flat(0.4, 0.1), ["a"] * 2)["image_diff_low"] == 0
 
 
 @pytest.mark.parametrize(

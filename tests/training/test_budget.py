@@ -29,12 +29,14 @@ def test_rate_climbs_then_falls_to_zero():
 def test_the_first_limit_that_is_reached_ends_the_schedule():
     """Catches epochs that end a run in the middle of its schedule."""
 
-    def share(**limits: int) -> float:
+    def share(accumulate_grad_batches: int = 1, **limits: int) -> float:
+        limits["accumulate_grad_batches"] = accumulate_grad_batches
         return share_of(SimpleNamespace(global_step=6, num_training_batches=4, callbacks=[], **limits))
 
     assert share(max_steps=-1, max_epochs=-1) == 0
     assert share(max_steps=-1, max_epochs=3) == 0.5
     assert share(max_steps=8, max_epochs=3) == 0.75
+    assert share(max_steps=-1, max_epochs=6, accumulate_grad_batches=3) == 0.5  # two steps an epoch
 
 
 class OfTwo:

@@ -76,6 +76,9 @@ def carry_out(
         _place(cfg, trainer.strategy.root_device)
         with closing(ProgressLine("starting")) as starting:
             starting.show(0.0, "loading weights", None)
+            if cfg.get("target"):  # held from here on: another point of a sweep has drawn no numbers to load it
+                instantiate(cfg.target)
+                seed_everything(cfg.seed, workers=True, verbose=False)
             task, batches = instantiate(cfg.task), instantiate(cfg.batches)
             run_state.check_captions(cfg, task, batches)
             target = {"target": task.target.weights_hash} if hasattr(task, "target") else {}

@@ -3,6 +3,7 @@ Every checkpoint has its last validation, step and figures, and what it was meas
 its figures, and whether a best score of another run counts."""
 
 import os
+import shutil
 from collections.abc import Mapping
 from functools import partial
 from itertools import count
@@ -36,7 +37,7 @@ NAMED = {"last": "latest", "best": "best"}  # values of ckpt_path and files of a
 MAX_SHOWN, WIDTH = 3, 60  # of settings that differ: how many, characters of a value
 MAY_DIFFER_ON_RESUME = {  # these change no weight
     "accelerator", "device", "devices", "num_nodes", "budget_gib", "cache_dir", "sweep", "logger", "num_workers",
-    "log_every_n_steps",
+    "log_every_n_steps", "default_root_dir", "dirpath",
 }  # fmt: skip
 
 
@@ -88,9 +89,24 @@ class LatestCheckpoint(ModelCheckpoint):
 
 class BestCheckpoint(ModelCheckpoint):
     """Keeps the best validation score so far, also of a run that goes on in another folder, where Lightning would
-    forget it. What was measured on other images, RunFolder leaves out."""
+    forget it; its checkpoint is copied there, since the run before may go on as well. What was measured on other
+    images, RunFolder leaves out."""
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
+        self._resumed_from = Path(trainer.ckpt_path).parent
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if state_dict.get("best_model_path"):
+            before = Path(state_dict["best_model_path"])  # of a folder that may have been moved or copied since
+            own, beside = Path(self.dirpath) / before.name, self._resumed_from / before.name
+            found = beside if beside.is_file() else before
+            if not found.is_file():
+                return print(f"{before} is gone: the best step so far is forgotten")
+            if found.resolve() != own.resolve() and not rank_zero_only.rank:
+                replace_file(own, partial(shutil.copyfile, found))
+            scores = {str(own): score for score in state_dict["best_k_models"].values()}
+            paths = {"best_model_path": str(own), "kth_best_model_path": str(own), "best_k_models": scores}
+            state_dict = state_dict | paths
         super().load_state_dict(state_dict | {"dirpath": self.dirpath})
 
 
@@ -231,7 +247,7 @@ def is_finished(folder: Path, config: dict[str, Any]) -> bool:
     if not weights_file(folder / config["task_name"]).is_file() or not (folder / CONFIG).is_file():
         return False  # the weights are written last
     _check_same(folder, config, named_weights(config), f"{folder} holds a run", "ckpt_path=last")
-    print(f"{folder.resolve()} is finished")
+    print(f"{folder.resolve()} is finished; whether its data are the same was not looked at")
     return True
 
 
