@@ -1,6 +1,8 @@
 """The checkpoints that depend on private interfaces of Lightning."""
 
 from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import pytorch_lightning as pl
@@ -70,14 +72,24 @@ def test_the_last_step_is_saved_and_a_longer_run_goes_on_from_it(weights, tmp_pa
     torch.testing.assert_close(longer.state_dict(), whole.state_dict(), rtol=0, atol=0)
 
 
-def test_a_run_resumed_in_another_folder_keeps_its_best_score(tmp_path):
-    """Catches an export of the best step since the resume instead of the best of all."""
+@pytest.mark.parametrize("place", ["before", "moved", "gone"])
+def test_a_run_resumed_in_another_folder_keeps_its_best_score(place, tmp_path):
+    """Catches an export of the best step since the resume instead of the best of all, and one of a folder that was
+    copied or moved before that exports what lies in the original, or nothing."""
     made = BestCheckpoint(tmp_path / "before", monitor="val/loss")
     made.best_model_score, made.best_model_path = torch.tensor(3.1), str(tmp_path / "before" / "best.ckpt")
     made.best_k_models = {made.best_model_path: made.best_model_score}
     resumed = BestCheckpoint(tmp_path / "after", monitor="val/loss")
+    for folder in {place, "before"} if place != "gone" else ():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "best.ckpt").write_text(folder)
+    resumed.on_load_checkpoint(SimpleNamespace(ckpt_path=tmp_path / place / "latest.ckpt"), None, {})
     resumed.load_state_dict(made.state_dict())
-    assert resumed.best_model_score == 3.1
-    assert resumed.best_model_path == made.best_model_path
-    assert resumed.best_k_models == made.best_k_models
+    own = str(tmp_path / "after" / "best.ckpt")
     assert resumed.dirpath == str(tmp_path / "after")
+    if place == "gone":
+        assert (resumed.best_model_score, resumed.best_model_path) == (None, "")
+    else:
+        assert resumed.best_model_score == 3.1
+        assert (resumed.best_model_path, *resumed.best_k_models) == (own, own)
+        assert Path(own).read_text() == place
