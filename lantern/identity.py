@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lantern.runtime.files import is_file
+from lantern.runtime.files import file_stats, is_file
 from lantern.runtime.hardware import device_name
 from lantern.runtime.overrides import leaves
 from lantern.runtime.provenance import PACKAGES, git_state, machine
@@ -201,9 +201,8 @@ def named_folders(settings: object, setting: str) -> dict[str, str]:
     found = {}
     for name, value in leaves(settings).items():
         if setting in name.split(".") and isinstance(value, str) and (folder := Path(value).expanduser()).is_dir():
-            files = sorted(path for path in folder.rglob("*") if path.is_file())
-            stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-            found[f"{name} files"] = digest(stats)
+            files = sorted(map(str, folder.rglob("*")))
+            found[f"{name} files"] = digest([files, file_stats(files)])
     return found
 
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lantern.data.image_io import READ, as_class, caption_in, caption_keys, images_below, read_bytes, try_caption
-from lantern.data.splits import IndexedImages, Sample, is_readable, named_splits
+from lantern.data.splits import IndexedImages, Sample, named_splits
 from lantern.data.text_tables import TABLES, Record, decode_text, printable, read_records
 from lantern.errors import LanternError
+from lantern.runtime.files import is_readable
 from lantern.runtime.home import HOME
 
 IMAGES_PER_SHARD = 256  # of the index: at most so many are read again after a killed run

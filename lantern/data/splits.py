@@ -19,7 +19,7 @@ from lantern.data.image_io import NAMES_SHOWN, READ, as_class, load_image, probl
 from lantern.data.text_tables import is_text, printable
 from lantern.errors import LanternError, explaining, first_line
 from lantern.identity import digest
-from lantern.runtime.files import replace_text
+from lantern.runtime.files import file_stats, replace_text
 
 LOCATION = ("file", "start", "size")  # the arguments of a Read
 FEATURES = Features(
@@ -121,7 +121,7 @@ class IndexedImages:
         """items: tuples that begin with a file; find: the samples of one, unusable ones too; read: an image's bytes;
         num_classes: of a model that is told classes; is_checked: images are decoded once, to list damaged ones."""
         self.source, self.read, self.size, self.validation_share = source, read, size, validation_share
-        self.fingerprint = digest([RULES, items, size, num_classes, _file_stats(items)])
+        self.fingerprint = digest([RULES, items, size, num_classes, file_stats([item[0] for item in items])])
         folder = Path(cache_dir).expanduser() / f"list-{self.fingerprint}"
 
         def index(chosen: Sequence) -> Iterator[dict[str, Any]]:
@@ -192,17 +192,6 @@ def report_skipped(skipped: Mapping[str, str], total: int, source: str, path: Pa
 def root_of(source: str) -> str:
     """A folder itself; of a file or a pattern the last folder that exists."""
     return next((str(path) for path in (Path(source), *Path(source).parents) if os.path.isdir(path)), "")
-
-
-def is_readable(file: str) -> bool:
-    """Whether there is such a file and this user may read it."""
-    return os.path.isfile(file) and os.access(file, os.R_OK)
-
-
-def _file_stats(items: list) -> list[tuple[int, int] | None]:
-    """Size and time of each item's file, so that changed files are indexed again; None where it cannot be read."""
-    stats = [os.stat(item[0]) if is_readable(item[0]) else None for item in items]
-    return [stat and (stat.st_size, stat.st_mtime_ns) for stat in stats]
 
 
 def _paths_below(source: str, names: Sequence[str]) -> list[str]:

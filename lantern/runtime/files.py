@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -57,6 +57,17 @@ def read_object(path: Path) -> dict[str, Any]:
         log.warning("%s is damaged and was left out; it is written anew when its run is started again", path)
         return {}
     return found
+
+
+def is_readable(file: str) -> bool:
+    """Whether there is such a file and this user may read it."""
+    return os.path.isfile(file) and os.access(file, os.R_OK)
+
+
+def file_stats(files: Iterable[str]) -> list[tuple[int, int] | None]:
+    """Size and time of each, so that a changed file is noticed without reading it; None where it cannot be read."""
+    stats = [os.stat(file) if is_readable(file) else None for file in files]
+    return [stat and (stat.st_size, stat.st_mtime_ns) for stat in stats]
 
 
 def is_file(path: Path) -> bool:
