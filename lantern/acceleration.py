@@ -2,7 +2,6 @@
 decodes images in fewer passes. The law stays the model's, and in greedy decoding the tokens do."""
 
 import logging
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
@@ -22,12 +21,12 @@ from lantern.api import PARTS, compose, errors_told, overrides_of
 from lantern.certificates import class_name, is_ours
 from lantern.cli.composing import built
 from lantern.drafters.jacobi.jacobi import Jacobi, cut_chain
-from lantern.errors import CheckpointError, FirstWarning, LanternError, first_line
+from lantern.errors import FirstWarning, LanternError, first_line
 from lantern.laws.passes import pass_deviation
 from lantern.models.hf.called_target import CalledTarget, NotCoveredError
 from lantern.models.hf.generate_calls import ImageCall, read_call, read_janus
 from lantern.models.hf.pretrained import IMAGE_INPUTS, model_hash, sharing_weights
-from lantern.pipeline import bind_missing, pipelines
+from lantern.pipeline import GreedyCoinsError, bind_missing, pipelines
 from lantern.sampling import Sampling
 from lantern.types import Drafter, DraftTree, Forward, Generation, Proposals, Verdict, abilities_of
 
@@ -163,15 +162,6 @@ class Accelerated(AbstractContextManager["Accelerated"]):
         self.statistics = replace(generation, window_left_out=left_out)
         return GenerateDecoderOnlyOutput(sequences=made) if call.in_dict else made
 
-    @staticmethod
-    def _joined(target: Any, parts: Mapping[str, Any], sampling: Sampling, tree: Any) -> Any:
-        try:
-            return pipelines(target, **parts, sampling=sampling)(tree)
-        except LanternError as error:
-            if isinstance(error, CheckpointError) or not sampling.is_greedy:
-                raise
-            raise NotCoveredError(first_line(error)) from error  # of a verification that tosses coins
-
     def _pipeline(self, call: ImageCall) -> Any:
         """The last Pipeline, if it fits; it takes prefixes."""
         length = max(len(ids) for prefix in call.prefixes for ids in prefix)
@@ -191,7 +181,10 @@ class Accelerated(AbstractContextManager["Accelerated"]):
             with errors_told(self._config):
                 parts: dict[str, Any] = {group: built(self._config[group]) for group in PARTS} | self._parts
                 tree = bind_missing(parts.pop("tree"))
-                joined = self._joined(target, parts, Sampling(**call.sampling), tree)
+                try:
+                    joined = pipelines(target, **parts, sampling=Sampling(**call.sampling))(tree)
+                except GreedyCoinsError as error:
+                    raise NotCoveredError(first_line(error)) from error
             if not joined.of_parts.lossless:
                 raise LanternError(f"{joined.of_parts.reason}; accelerate takes methods that keep the model's law")
             picks = abilities_of(joined.verification).picks_by_noise

@@ -94,6 +94,10 @@ class Pipeline(DecodingSetup):
         }  # fmt: skip
 
 
+class GreedyCoinsError(LanternError):
+    """A verification that tosses coins cannot decode at temperature 0."""
+
+
 @dataclass(frozen=True)
 class PipelineFactory:
     """Makes pipelines that differ only in what is drafted, from a drafter that may still lack its tree."""
@@ -135,7 +139,8 @@ def pipelines(
         raise LanternError(f"{kind} is no AcceptanceRule of lantern/types.py; give it {', '.join(absent)}")
     verifier: Verification = bind_missing(verification, rule=rule, sampling=sampling, target=target)
     if sampling.is_greedy and abilities_of(verifier).tosses_coins:
-        raise LanternError(f"verification={verifier.name} tosses coins; at temperature=0 use verification=shared_noise")
+        given = f"verification={verifier.name}"
+        raise GreedyCoinsError(f"{given} tosses coins; at temperature=0 use verification=shared_noise")
     if has_latents(target) and not (isinstance(verifier, GaussianShared) and isinstance(sampling, LatentSampling)):
         raise LanternError(
             f"verification={verifier.name} or sampling= is of codes and the model's tokens are latents; use "

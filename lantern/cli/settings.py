@@ -10,6 +10,8 @@ from textwrap import fill
 from types import NoneType
 from typing import get_args
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.errors import LanternError, is_number, meant
@@ -20,7 +22,6 @@ GROUPS = "Groups, as group=option; those with a + are added, as +group=option:"
 # in a yaml's defaults; what it is
 GROUP = re.compile(r"  (?:- (?:optional )?(?=[^#]*#)|# (\+?))(\w+):(?:[^#]*#)? (.+)")
 SETTING = re.compile(r"\w+(\.\w+)+")
-AXIS = re.compile(r"(range|choice|glob|interval|sort|shuffle|tag)\(")  # in Hydra's grammar
 OWN = "Its own settings, as setting=value, with their defaults (conf/{}.yaml):"
 REST = "--cfg job prints all settings, those of the chosen options included; their yaml in conf/ explains them."
 SWEEPS_OF_TRAIN = ("recipe",)
@@ -115,18 +116,19 @@ def for_the_points_that_have_them(arguments: Sequence[str]) -> list[str]:
     swept = {key_of(given) for given in arguments if "," in given.partition("=")[2]}
     pairs = [given.partition("=")[::2] for given in arguments]
     of_swept = [bool(value) and group_of(key) in swept and bool(SETTING.fullmatch(key)) for key, value in pairs]
-    found = [
-        f"{key}={as_axis(value)}" if is_one else given
-        for given, (key, value), is_one in zip(arguments, pairs, of_swept, strict=True)
-    ]
+    found = [as_axis(given) if is_one else given for given, is_one in zip(arguments, of_swept, strict=True)]
     return [*found, *(["hydra/sweeper=grids"] if any(of_swept) else [])]
 
 
-def as_axis(value: str) -> str:
-    """A value as one to sweep over; range(…) and its like are. Of choice(null) Hydra makes an error."""
+def as_axis(given: str) -> str:
+    """An override as an axis to sweep over, which it may be. Of choice(null) Hydra makes an error."""
+    key, _, value = given.partition("=")
     if value == "null":
-        return "null,null"  # GridsSweeper makes each point once
-    return value if AXIS.match(value) else f"choice({value})"
+        return f"{given},null"  # GridsSweeper makes each point once
+    with suppress(HydraException):
+        if OverridesParser.create().parse_override(given).is_sweep_override():
+            return given
+    return f"{key}=choice({value})"
 
 
 def key_of(override: str) -> str:
