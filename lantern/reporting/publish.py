@@ -16,7 +16,7 @@ from lantern.reporting.merge import add_point, merge_points, point_folders, writ
 from lantern.reporting.ranking import Budget, report_best
 from lantern.reporting.table import label_rows
 from lantern.reporting.wandb_runs import Tracker, group_of, plain_config, shared_config, tell_offline
-from lantern.runtime.files import replace_file, replace_text
+from lantern.runtime.files import rename_aside, replace_file, replace_text
 from lantern.runtime.provenance import read_provenance
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,10 @@ def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> Non
     append_rows(folder / "results.jsonl", rows)
     for measured in measurements:
         copy_missing(folder, measured.records, measured.folder)
-        write_images(measured.folder, measured.batch.file_names, measured.images)
+        names, there = measured.batch.file_names, {file.name for file in measured.folder.glob("*.png")}
+        if measured.folder.parent == folder and there - {*names}:  # an earlier request's, which would be judged along
+            rename_aside(measured.folder)
+        write_images(measured.folder, names, measured.images)
     write_profiles(folder, {setting_id(m.row): m.profile for m in measurements if m.profile})
     replace_text(folder / SUMMARY, encode(dict(zip(label_rows(rows), rows, strict=True)), indent=2) + "\n")
 

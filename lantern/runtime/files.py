@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,6 +36,12 @@ def replace_text(path: str | Path, text: str) -> None:
     path = Path(path)
     with writing(path):
         replace_file(path, lambda file: file.write_text(text, "utf-8"))
+
+
+def rename_aside(path: Path) -> None:
+    """Renames a file or folder to the first of name-1, name-2, … that is free."""
+    names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(1))
+    path.rename(next(name for name in names if not name.exists()))
 
 
 def bytes_of(path: Path, folder: Path | None = None) -> bytes:

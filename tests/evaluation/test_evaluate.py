@@ -121,8 +121,10 @@ def test_with_both_sizes_zero_only_the_prompts_images_are_made(tmp_path):
     assert pipeline.calls == [(["a", "b", "c"], 4)]
     assert not pipeline.ar_calls
     write_measurements(tmp_path, [only])
-    assert len(list((tmp_path / "images").glob("*.png"))) == 3
     assert only.row["speedup"] is None
+    write_measurements(tmp_path, small(tmp_path, 0, 0, {}, ("a", "d")).run(pipeline))
+    found = [len(list((tmp_path / name).glob("*.png"))) for name in ("images", "images-1")]
+    assert found == [2, 3]  # an earlier request's are not judged along
 
 
 def test_plain_ar_decoding_gives_one_row(tmp_path):

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Mapping
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from lantern.drafters.export import VALIDATED
 from lantern.errors import LanternError, writing
 from lantern.identity import digest, user_code
 from lantern.models.checkpoints import local_hashes, weights_file
-from lantern.runtime.files import EXPORTED, is_file, replace_file, replace_text
+from lantern.runtime.files import EXPORTED, is_file, rename_aside, replace_file, replace_text
 from lantern.runtime.overrides import leaves
 from lantern.runtime.provenance import read_provenance, write_provenance
 from lantern.training.run.budget import progress_of
@@ -131,11 +130,11 @@ class RunFolder(pl.Callback):
         self._is_claimed = True
         (self.folder / EXPORTED).unlink(missing_ok=True)
         if weights_file(exported := self.folder / self.config["task_name"]).is_file():
-            _rename_aside(exported)
+            rename_aside(exported)
         latest = latest_of(self.folder)
         is_resumed = self.checkpoint is not None and Path(self.checkpoint).resolve() == latest.resolve()
         if latest.is_file() and not is_resumed:
-            _rename_aside(latest)
+            rename_aside(latest)
         write_provenance(self.folder, self.config | {"device": self.device}, self.weights)
         replace_text(self.folder / CONFIG, OmegaConf.to_yaml(self.config))
         for logger in trainer.loggers:
@@ -287,15 +286,9 @@ def lasting_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 def keep_old_metrics(folder: Path) -> None:
     """Renames metrics.csv of an earlier run in this folder, which a new logger would delete, to metrics-1.csv, …"""
     if (path := folder / METRICS).is_file():
-        _rename_aside(path)
+        rename_aside(path)
 
 
 def latest_of(folder: Path) -> Path:
     """The checkpoint that a killed run in this folder resumes from."""
     return folder / "checkpoints" / f"{NAMED['last']}.ckpt"
-
-
-def _rename_aside(path: Path) -> None:
-    """Renames a file or folder to the first of name-1, name-2, … that is free."""
-    names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(1))
-    path.rename(next(name for name in names if not name.exists()))
