@@ -21,6 +21,7 @@ from lantern.scenes.reconstruction import ReconstructionMeter, psnr
 from lantern.training.data_module import step_generator
 from lantern.training.optimizers import with_own_rates
 from lantern.training.run.budget import progress_of
+from lantern.training.run.lightning_internals import batches_before
 from lantern.training.target_tasks import check_architecture
 
 Batch = dict[str, Any]  # "image": uint8 [B, H, W, 3], "caption": B captions
@@ -96,7 +97,7 @@ class TokenizerTask(pl.LightningModule):
         if self.global_step < self.quantize_from:
             self.codes.collect(flat)
             return z, z.new_zeros(())
-        generator = step_generator(self.seed, self.global_step)
+        generator = step_generator(self.seed, batches_before(self))
         if not self.codes.sums.any():  # the first step with codes
             self.codes.start(quantize.embedding.weight, generator)
         with torch.no_grad():
@@ -110,7 +111,7 @@ class TokenizerTask(pl.LightningModule):
     def _adversarial(self, pixels: Tensor, made: Tensor, real: Tensor) -> Tensor:
         """The sum of the tokenizer's and the discriminator's losses; neither has a gradient at the other's weights."""
         frozen = {name: weight.detach() for name, weight in self.discriminator.named_parameters()}
-        offset = torch.randint(learning.STRIDE, (2,), generator=step_generator(self.seed, self.global_step))
+        offset = torch.randint(learning.STRIDE, (2,), generator=step_generator(self.seed, batches_before(self)))
         ours, theirs = learning.crop_from(made, offset), learning.crop_from(real, offset)
         score = functional_call(self.discriminator, frozen, (ours,)).mean()
         generator_loss = learning.balance_gradient(-score, pixels, made)
@@ -187,7 +188,7 @@ class CriticTask(pl.LightningModule):
         self.lr, self.weight_decay, self.seed = lr, weight_decay, seed
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
-        generator = Generator().manual_seed((self.seed << 32) + self.global_step)  # the same in a resumed run
+        generator = Generator().manual_seed((self.seed << 32) + batches_before(self))  # the same in a resumed run
         logits = self.critic(augment(as_images(batch["image"]), generator))
         labels = labels_of(batch["caption"])
         losses = [F.cross_entropy(logits[k], labels[k].to(logits[k].device), ignore_index=IGNORED) for k in logits]

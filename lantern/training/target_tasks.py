@@ -22,6 +22,7 @@ from lantern.models.llamagen import weights_folder
 from lantern.models.llamagen.transformer import Transformer
 from lantern.training.data_module import batch_uniform, step_generator
 from lantern.training.optimizers import matrices, muon_with_adamw
+from lantern.training.run.lightning_internals import batches_before
 
 EMBEDDING_STD = 0.02
 READS = {"tokens_hash": "tokens", "vocabulary": "words", "word_seed": "word vectors"}  # of a target's config
@@ -67,8 +68,8 @@ class TargetTask(pl.LightningModule):
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         process = self.global_rank, self.trainer.world_size, "cpu"
-        step = self.global_step + 1  # step 0 is the initialisation's
-        coins = batch_uniform(len(batch["tokens"]), (), self.seed, step, *process)
+        number = batches_before(self) + 1  # 0 is the initialisation's
+        coins = batch_uniform(len(batch["tokens"]), (), self.seed, number, *process)
         dropped = coins < self.caption_dropout
         logits = self._logits(batch["tokens"], batch["caption"], dropped)
         loss = F.cross_entropy(logits.flatten(0, 1), batch["tokens"].flatten())
@@ -156,9 +157,9 @@ class ContinuousTargetTask(pl.LightningModule):
         return muon_with_adamw(trained, hidden, self.lr, self.muon_lr, self.weight_decay)
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
-        rank, processes = self.global_rank, self.trainer.world_size
-        coins = batch_uniform(len(batch["tokens"]), (), self.seed, self.global_step, rank, processes, "cpu")
-        noise = step_generator(self.seed + NOISE_SEED, self.global_step * processes + rank)
+        number, rank, processes = batches_before(self), self.global_rank, self.trainer.world_size
+        coins = batch_uniform(len(batch["tokens"]), (), self.seed, number, rank, processes, "cpu")
+        noise = step_generator(self.seed + NOISE_SEED, number * processes + rank)
         loss = self._loss(batch, coins < self.caption_dropout, noise)
         self.log("train/loss", loss, prog_bar=True)
         return loss

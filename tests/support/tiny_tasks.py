@@ -87,7 +87,7 @@ def fit(
 
 def fit_saving(
     task, folder, *callbacks: pl.Callback, ckpt_path: str | None = None, steps: int = 8,
-    interval: timedelta = timedelta(minutes=3),
+    interval: timedelta = timedelta(minutes=3), accumulate: int = 1,
 ) -> pl.Trainer:  # fmt: skip
     """Trains in epochs of three steps, every fourth step validated, the latest checkpoint saved at this interval."""
     latest = LatestCheckpoint(
@@ -96,7 +96,7 @@ def fit_saving(
     trainer = pl.Trainer(
         accelerator="cpu", max_steps=steps, max_epochs=-1, callbacks=[*callbacks, latest], logger=False,
         enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, check_val_every_n_epoch=None,
-        val_check_interval=4, default_root_dir=folder,
+        val_check_interval=4, default_root_dir=folder, accumulate_grad_batches=accumulate,
     )  # fmt: skip
     trainer.fit(task, TrainingData(MemorySplits(), batch_size=4, seed=3), ckpt_path=ckpt_path, weights_only=True)
     return trainer

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import LambdaCallback
 from support.tiny_tasks import fit_saving, target_task
 
 from lantern.training.run.budget import Budget, WarmupCosine
+from lantern.training.run.lightning_internals import batches_before
 from lantern.training.run.run_state import BestCheckpoint
 
 OFTEN, SELDOM = timedelta(0), timedelta(minutes=3)
@@ -40,6 +42,15 @@ def test_a_run_killed_during_a_validation_makes_it_again(weights, tmp_path, inte
     assert steps == [4, 8]
     fit_saving(whole, tmp_path / "whole")
     torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+def test_what_is_drawn_is_keyed_by_the_batches_before(weights, tmp_path):
+    """Catches the batches of an accumulated step, or those of a resumed run, that draw the same numbers."""
+    found = []
+    noted = LambdaCallback(on_train_batch_start=lambda trainer, task, *_: found.append(batches_before(task)))
+    fit_saving(target_task(weights), tmp_path, noted, steps=3, accumulate=2)
+    fit_saving(target_task(weights), tmp_path, noted, steps=5, accumulate=2, ckpt_path=str(tmp_path / "latest.ckpt"))
+    assert found == [*range(8)]  # the last of an epoch's three is a step alone
 
 
 class SecondPerStep(Budget):

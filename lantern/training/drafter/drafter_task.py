@@ -29,6 +29,7 @@ from lantern.training.drafter.unroll import Unroll, all_roots, unroll
 from lantern.training.drafter.variants import describe, loaded_network, new_network, start_linear
 from lantern.training.optimizers import matrices, muon_with_adamw
 from lantern.training.run.budget import progress_of
+from lantern.training.run.lightning_internals import batches_before
 from lantern.types import Target
 
 LEAST_GAP = 0.02  # between their overlaps, from which more images help
@@ -97,7 +98,7 @@ class DrafterTask(pl.LightningModule):
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         recipe, pairs = self.recipe, self._pairs(batch)
-        if self.global_step == 0 and not self.start_from:
+        if not self.start_from and not batches_before(self):
             self._start_linear(pairs)
         laws = self._laws(pairs)
         if recipe.feature_noise:
@@ -132,7 +133,7 @@ class DrafterTask(pl.LightningModule):
         guidance = self.target.guidance
         shape = (guidance, *features.shape[1:])
         process = self.global_rank, self.trainer.world_size, features.device
-        noise = batch_uniform(len(features) // guidance, shape, self.seed, self.global_step, *process)
+        noise = batch_uniform(len(features) // guidance, shape, self.seed, batches_before(self), *process)
         return noise.flatten(0, 1) * 2 - 1
 
     @torch.no_grad()

@@ -30,6 +30,7 @@ from lantern.training.drafter.losses import LogOverlap, Sites
 from lantern.training.drafter.recipe import late
 from lantern.training.drafter.teacher_forcing import target_features
 from lantern.training.optimizers import matrices, muon_with_adamw
+from lantern.training.run.lightning_internals import batches_before
 from lantern.types import DraftTree, Generation, Proposals, Target
 from lantern.verification import SharedNoise
 
@@ -166,8 +167,8 @@ class WindowTask(pl.LightningModule):
         return drafter, generation
 
     def _record(self, captions: list[str], shape: tuple[int, int]) -> Pool:
-        count = self.global_step // self.steps_per_batch
-        seeds = [image_seed(self.seed, f"windows {count} {self.global_rank} {x}", i) for i, x in enumerate(captions)]
+        number = batches_before(self) // self.steps_per_batch
+        seeds = [image_seed(self.seed, f"windows {number} {self.global_rank} {x}", i) for i, x in enumerate(captions)]
         drafter, generation = self._decode(captions, seeds, *shape)
         self.log("train/tokens_per_step", generation.tokens_per_step)
         windows = Windows(*(torch.cat(parts).clone() for parts in zip(*drafter.rounds, strict=True)))
@@ -177,12 +178,12 @@ class WindowTask(pl.LightningModule):
             return Pool(windows, tokens, target.guide(features).clone())
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
-        if not self._pools or self.global_step % self.steps_per_batch == 0:
-            number = self.global_step // self.steps_per_batch
-            pool = self._record(batch["caption"], self.shapes[number % len(self.shapes)])
+        number = batches_before(self)
+        if not self._pools or number % self.steps_per_batch == 0:
+            pool = self._record(batch["caption"], self.shapes[number // self.steps_per_batch % len(self.shapes)])
             self._pools = [*self._pools, pool][-self.kept_batches :]
-        generator = step_generator(self.seed, self.global_step)
-        pool = self._pools[self.global_step % len(self._pools)]
+        generator = step_generator(self.seed, number)
+        pool = self._pools[number % len(self._pools)]
         chosen = torch.randint(len(pool.windows.root), (self.windows,), generator=generator)
         loss, overlap = self._lesson(pool, chosen.to(pool.tokens.device))
         self.log("train/loss", loss, prog_bar=True)

@@ -5,6 +5,11 @@ from math import inf
 import pytorch_lightning as pl
 
 
+def batches_before(task: pl.LightningModule) -> int:
+    """Training batches before this one, which key what is drawn at random: a step may accumulate several."""
+    return task._trainer.fit_loop.total_batch_idx if task._trainer else 0
+
+
 def is_validation_due(trainer: pl.Trainer) -> bool:
     """Whether a validation follows the ending training batch; false if one follows every batch."""
     loop = trainer.fit_loop
