@@ -21,7 +21,7 @@ from lantern.runtime.overrides import leaves
 GROUPS = "Groups, as group=option; those with a + are added, as +group=option:"
 # in a yaml's defaults; what it is
 GROUP = re.compile(r"  (?:- (?:optional )?(?=[^#]*#)|# (\+?))(\w+):(?:[^#]*#)? (.+)")
-SETTING = re.compile(r"\w+(\.\w+)+")
+SETTING = re.compile(r"\w+(\.\w+)+=.+", re.DOTALL)
 OWN = "Its own settings, as setting=value, with their defaults (conf/{}.yaml):"
 REST = "--cfg job prints all settings, those of the chosen options included; their yaml in conf/ explains them."
 SWEEPS_OF_TRAIN = ("recipe",)
@@ -114,8 +114,7 @@ def for_the_points_that_have_them(arguments: Sequence[str]) -> list[str]:
     if not {"-m", "--multirun"} & {*arguments} or any("hydra/sweeper=" in given for given in arguments):
         return [*arguments]
     swept = {key_of(given) for given in arguments if "," in given.partition("=")[2]}
-    pairs = [given.partition("=")[::2] for given in arguments]
-    of_swept = [bool(value) and group_of(key) in swept and bool(SETTING.fullmatch(key)) for key, value in pairs]
+    of_swept = [group_of(given) in swept and bool(SETTING.fullmatch(given)) for given in arguments]
     found = [as_axis(given) if is_one else given for given, is_one in zip(arguments, of_swept, strict=True)]
     return [*found, *(["hydra/sweeper=grids"] if any(of_swept) else [])]
 

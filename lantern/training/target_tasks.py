@@ -69,8 +69,7 @@ class TargetTask(pl.LightningModule):
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         process = self.global_rank, self.trainer.world_size, "cpu"
         number = batches_before(self) + 1  # 0 is the initialisation's
-        coins = batch_uniform(len(batch["tokens"]), (), self.seed, number, *process)
-        dropped = coins < self.caption_dropout
+        dropped = batch_uniform(len(batch["tokens"]), (), self.seed, number, *process) < self.caption_dropout
         logits = self._logits(batch["tokens"], batch["caption"], dropped)
         loss = F.cross_entropy(logits.flatten(0, 1), batch["tokens"].flatten())
         self.log("train/loss", loss, prog_bar=True)

@@ -68,7 +68,6 @@ def carry_out(
     check_numbers(config)
     if (named is None or is_sweep) and run_state.is_finished(folder, config):
         return fit.print_next(folder / cfg.task_name, overrides, config_dir)
-    seed_everything(cfg.seed, workers=True, verbose=False)
     with nullcontext() if rank_zero_only.rank else alone_in(folder):  # the processes of one training share it
         run_state.keep_old_metrics(folder)
         trainer = _trainer(cfg, interrupts)
@@ -76,9 +75,9 @@ def carry_out(
         _place(cfg, trainer.strategy.root_device)
         with closing(ProgressLine("starting")) as starting:
             starting.show(0.0, "loading weights", None)
-            if cfg.get("target"):  # held from here on: another point of a sweep has drawn no numbers to load it
-                instantiate(cfg.target)
-                seed_everything(cfg.seed, workers=True, verbose=False)
+            if cfg.get("target"):
+                instantiate(cfg.target)  # held from here on: not every point of a sweep draws numbers to load it
+            seed_everything(cfg.seed, workers=True, verbose=False)
             task, batches = instantiate(cfg.task), instantiate(cfg.batches)
             run_state.check_captions(cfg, task, batches)
             target = {"target": task.target.weights_hash} if hasattr(task, "target") else {}
