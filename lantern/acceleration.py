@@ -2,7 +2,8 @@
 decodes images in fewer passes. The law stays the model's, and in greedy decoding the tokens do."""
 
 import logging
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -152,10 +153,8 @@ class Accelerated(AbstractContextManager["Accelerated"]):
         if not pipeline.sampling.is_greedy:
             device = generator.device if generator is not None else "cpu"
             seeds = torch.randint(-(2**63), 2**63 - 1, (count,), generator=generator, device=device).tolist()
-        try:
+        with _covered(LanternError):
             generation = pipeline.generate(call.prefixes, seeds, count)
-        except LanternError as error:
-            raise NotCoveredError(first_line(error)) from error
         made: Any = call.finish(generation.tokens)
         if left_out := getattr(pipeline.drafter, "left_out", None):
             self._warn("The window does not pay and is left out: %s", pipeline.drafter.reason)
@@ -169,10 +168,12 @@ class Accelerated(AbstractContextManager["Accelerated"]):
         laid_out = [part.tolist() if isinstance(part, Tensor) else part for part in call.layout]
         made_for = made_of, state_of(self.model), call.sampling, laid_out
         if made_for != self._last[0]:
-            target: Any = CalledTarget(sharing_weights(self.model), call.layout, length, made_of)
             first: Any = call.prefixes[0]
-            if not isinstance(self.model, JanusForConditionalGeneration):
-                target.check(self.model, call.layout.codes, first)
+            with _covered():
+                sampling = Sampling(**call.sampling)
+                target: Any = CalledTarget(sharing_weights(self.model), call.layout, length, made_of)
+                if not isinstance(self.model, JanusForConditionalGeneration):
+                    target.check(self.model, call.layout.codes, first)
             if not is_ours(target):
                 if made_for[:2] != self._compared[0]:
                     self._compared = made_for[:2], pass_deviation(target, first)[0]
@@ -181,10 +182,8 @@ class Accelerated(AbstractContextManager["Accelerated"]):
             with errors_told(self._config):
                 parts: dict[str, Any] = {group: built(self._config[group]) for group in PARTS} | self._parts
                 tree = bind_missing(parts.pop("tree"))
-                try:
-                    joined = pipelines(target, **parts, sampling=Sampling(**call.sampling))(tree)
-                except GreedyCoinsError as error:
-                    raise NotCoveredError(first_line(error)) from error
+                with _covered(GreedyCoinsError):
+                    joined = pipelines(target, **parts, sampling=sampling)(tree)
             if not joined.of_parts.lossless:
                 raise LanternError(f"{joined.of_parts.reason}; accelerate takes methods that keep the model's law")
             picks = abilities_of(joined.verification).picks_by_noise
@@ -193,6 +192,15 @@ class Accelerated(AbstractContextManager["Accelerated"]):
             self._last = made_for, joined
         self._last[1].target.take(length)
         return self._last[1]
+
+
+@contextmanager
+def _covered(kind: type[Exception] = Exception) -> Iterator[None]:
+    """Has the model's own generate carry out what fails within it: bodies are built in many ways."""
+    try:
+        yield
+    except kind as error:
+        raise NotCoveredError(first_line(error)) from error
 
 
 def restore(model: PreTrainedModel) -> None:

@@ -52,7 +52,11 @@ def kind_of(part: object) -> Any:
     if isroutine(part) or isinstance(part, type):
         return part
     kinds = [kind for one in (part, *getattr(part, "attending_modules", ())) for kind in (type(one), *_replaced(one))]
-    return next((kind for kind in kinds if str(kind.__module__).split(".")[0] not in LIBRARIES), kinds[0])
+    return next((kind for kind in kinds if not _is_of_library(kind)), kinds[0])
+
+
+def _is_of_library(kind: Any) -> bool:
+    return str(kind.__module__).split(".")[0] in LIBRARIES
 
 
 def _replaced(part: object) -> list[Any]:
@@ -83,8 +87,7 @@ def foreign_parts(parts: Mapping[str, object]) -> dict[str, object]:
     found = {role: part for role, part in parts.items() if not is_ours(part)}
     for part in filter(is_ours, parts.values()):
         for name, held in vars(part).items() if hasattr(part, "__dict__") else ():
-            library = str(kind_of(held).__module__).split(".")[0]
-            if library not in LIBRARIES and not isinstance(held, nn.Module) and not _filled_in(held):
+            if not _is_of_library(kind_of(held)) and not isinstance(held, nn.Module) and not _filled_in(held):
                 found[name.lstrip("_")] = held
     return found
 
@@ -92,6 +95,11 @@ def foreign_parts(parts: Mapping[str, object]) -> dict[str, object]:
 def code_of_part(part: object) -> str | None:
     source = source_of(part)
     return module_hash(str(kind_of(part).__module__), source) if source else None
+
+
+def _own_code(kind: Any) -> str | None:
+    """Of a function or class that is nobody's library, with all that its file has."""
+    return None if _is_of_library(kind) else code_of_part(kind)
 
 
 def settings_of(part: object) -> Record:
@@ -130,17 +138,18 @@ def _described(value: Any, name: str, above: set[int]) -> Iterator[tuple[str, ob
         closed = [cell.cell_contents for cell in value.__closure__ or ()]
         code = value.__code__
         named = [const for const in code.co_consts if not hasattr(const, "co_code")]
-        yield name or "function", digest([value.__qualname__, code.co_code.hex(), repr(named), code.co_names])
+        made_of = value.__qualname__, code.co_code.hex(), repr(named), code.co_names, _own_code(value)
+        yield name or "function", digest(made_of)
         yield from _each({"closure": closed, "defaults": [value.__defaults__, value.__kwdefaults__]}, name, above)
     elif isinstance(value, type) or isroutine(value):
-        yield name, f"{value.__module__}.{value.__qualname__}"
+        yield name, " ".join(filter(None, [f"{value.__module__}.{value.__qualname__}", _own_code(value)]))
     else:
         yield from _held(value, name, above)
 
 
 def _held(value: Any, name: str, above: set[int]) -> Iterator[tuple[str, object]]:
     """The class of an object, with its code where it is nobody's library, its items, and its attributes."""
-    kinds = [kind for kind in type(value).__mro__ if kind.__module__.split(".")[0] not in LIBRARIES]
+    kinds = [kind for kind in type(value).__mro__ if not _is_of_library(kind)]
     if name and not isinstance(value, Mapping | list | tuple | set | frozenset):
         yield f"{name}()", class_name(value) + (f" {code_of_part(value)}" if kinds else "")
     if isinstance(value, Mapping):

@@ -70,7 +70,7 @@ def entropy(law: Tensor) -> Tensor:  # [..., V] -> [...]
 
 def nucleus(scores: Tensor, top_p: float) -> Tensor:
     """Keeps the smallest set of most likely codes whose mass reaches top_p (Holtzman et al., 1904.09751)."""
-    ordered, order = scores.softmax(-1).sort(dim=-1, descending=True)
-    outside = ordered.cumsum(-1) - ordered >= top_p  # the mass before a code already suffices
-    outside[..., :1].zero_()  # keeps the best code even if top_p rounds to 0 in float32
+    ordered, order = scores.softmax(-1).sort(dim=-1)
+    outside = ordered.cumsum(-1) <= 1 - top_p  # from the least likely on, so that of equal ones transformers' stay
+    outside[..., -1:].zero_()  # keeps the best code even if top_p rounds to 0 in float32
     return scores.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)

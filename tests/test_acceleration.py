@@ -12,7 +12,7 @@ import torch
 from support import families
 from support.families import CODES, FAMILIES
 from support.generate_calls import IDS, Evens, make, own_call, rows_of
-from transformers import GenerationConfig, MaxTimeCriteria, StoppingCriteriaList
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, MaxTimeCriteria, StoppingCriteriaList
 
 import lantern
 from lantern import acceleration
@@ -168,6 +168,7 @@ def test_what_the_call_says_is_read(prepared, name, changes):
         ("janus_pro", {"generation_mode": "text", "guidance_scale": None, "max_new_tokens": 3}, "makes no image"),
         ("emu3", {"prefix_allowed_tokens_fn": None, "max_new_tokens": 3}, "over half"),
         ("emu3", {"num_beams": 2, "guidance_scale": None, "max_new_tokens": 3}, "beam"),
+        ("emu3", {"do_sample": True, "temperature": 1e-5}, "sampling.temperature"),
         ("emu3", {"repetition_penalty": 2.0}, "RepetitionPenalty"), ("emu3", {"do_sample": True, "min_p": 0.1}, "MinP"),
         ("anole", {"logits_processor": [Evens(4, 5, "codes")]}, "by the codes before"),
         ("anole", {"logits_processor": [Evens(4, 5, "calls")]}, "by the codes before"),
@@ -192,6 +193,53 @@ def test_what_is_not_covered_goes_to_the_models_own_generate_with_a_line(prepare
     assert torch.equal(*(getattr(one, "sequences", one) for one in (own, made)))
     (record,) = [record for record in caplog.records if record.name == "lantern.acceleration"]
     assert said in record.getMessage()
+
+
+def body(kind, **settings):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes | settings)).eval()
+
+
+TWO = {"num_key_value_heads": 2}
+DYNAMIC = {"max_position_embeddings": 16, "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}}
+DRAWN = {"max_new_tokens": 16, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "said"),
+    [
+        ("mistral", TWO | {"sliding_window": 20}, "attends otherwise"), ("mistral", TWO | {"sliding_window": 21}, None),
+        ("llama", DYNAMIC, "dynamic positions"), ("gpt2", {}, "num_key_value_heads"), ("cohere", {}, "changes logits"),
+    ],
+)  # fmt: skip
+def test_bodies_of_any_kind_give_their_own_codes(kind, settings, said, caplog):
+    """Catches windows shorter than the image, angles that depend on a pass, and a traceback from bodies of other kinds:
+    nothing at the end of a prompt shows them."""
+    model = body(kind, **settings)
+    with torch.no_grad():
+        [weight.mul_(5) for weight in model.parameters() if weight.dim() == 2]
+    own, made, statistics = both(model, input_ids=IDS, suppress_tokens=[*range(60)], **DRAWN)
+    assert same(own, made)
+    assert (statistics is None) == bool(said)
+    assert (said or "") in caplog.text
+
+
+def test_a_constraint_that_counts_its_calls_is_asked_by_a_copy():
+    def every_fifth():
+        calls = 0
+
+        def allowed(at, ids):
+            nonlocal calls
+            calls += 1
+            return [50] if calls % 5 == 0 else [*range(60, 84)]
+
+        return allowed
+
+    model, ids = body("llama"), IDS[:1]
+    own = model.generate(input_ids=ids, prefix_allowed_tokens_fn=every_fifth(), **DRAWN)
+    lantern.accelerate(model)
+    assert same(own, model.generate(input_ids=ids, prefix_allowed_tokens_fn=every_fifth(), **DRAWN))
 
 
 @pytest.mark.parametrize("sees_all", [False, True])

@@ -4,6 +4,7 @@ from math import exp
 
 import pytest
 import torch
+from transformers import TopPLogitsWarper
 
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
@@ -30,6 +31,11 @@ def test_the_law_is_the_one_written_out(temperature, top_k, top_p):
     logits = torch.randn(20, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected = torch.tensor([slow_law(row, temperature, top_k, top_p) for row in logits.tolist()], dtype=torch.float64)
     torch.testing.assert_close(Sampling(temperature, top_k, top_p).law(logits), expected, rtol=0, atol=1e-12)
+
+
+def test_of_equal_codes_at_the_edge_of_the_nucleus_those_of_transformers_stay():
+    logits = torch.tensor([[2.0, 1.0, 1.0, 0.0]])
+    torch.testing.assert_close(Sampling(top_p=0.7).law(logits), TopPLogitsWarper(0.7)(None, logits).softmax(-1))
 
 
 def test_greedy_decoding_keeps_the_law_of_temperature_one():

@@ -91,8 +91,8 @@ def check_law(
     if "target" in given:
         return _check_target(target, prompt)
     tried = [
-        setup for sampling in SAMPLINGS for codes, tokens in (SIZES if sampling == SAMPLINGS[0] else SIZES[:1])
-        for setup in setups(given, TableTarget(codes, tokens, sampling.cfg_scale), sampling, TREES)
+        setup for sampling in SAMPLINGS for *sizes, spread in (SIZES if sampling == SAMPLINGS[0] else SIZES[:1])
+        for setup in setups(given, TableTarget(*sizes, sampling.cfg_scale, spread=spread), sampling, TREES)
     ]  # fmt: skip
     for (codes, tokens), apart in product(LONG_SIZES, APART):
         target = LongTarget(codes, tokens, Sampling().cfg_scale, apart=apart)

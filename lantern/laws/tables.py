@@ -14,6 +14,7 @@ from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Drafter, DraftTree, Forward, Proposals, TreePolicy, Verdict, Verification
 
+COMMON = 2**31  # seed of what tables share
 RARE = 10  # expected images of a bin; the chi-square test merges bins with fewer
 
 
@@ -23,10 +24,14 @@ class TableTarget:
     guide, empty_tokens = LlamaGenTarget.guide, LlamaGenTarget.empty_tokens
     held_bytes, compiles, passes, weights_hash = 0, False, EagerPasses(), "table"
 
-    def __init__(self, vocab_size: int, num_tokens: int, cfg_scale: float, seed: int = 0) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        paths = (vocab_size**num_tokens - 1) // (vocab_size - 1)
-        self.table = 0.7 * torch.randn(2, paths, vocab_size, generator=generator, dtype=torch.float64)
+    def __init__(
+        self, vocab_size: int, num_tokens: int, cfg_scale: float, seed: int = 0, spread: float = 0.0
+    ) -> None:  # fmt: skip
+        """spread: of what the logits of all seeds share."""
+        generator, common = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(COMMON)
+        size, self.spread = (2, (vocab_size**num_tokens - 1) // (vocab_size - 1), vocab_size), spread
+        own, shared = (torch.randn(size, generator=one, dtype=torch.float64) for one in (generator, common))
+        self.table = 0.7 * own + spread * shared
         self.vocab_size, self.num_tokens = vocab_size, num_tokens
         self.grid = (2, num_tokens // 2) if num_tokens % 2 == 0 else (1, num_tokens)
         self.cfg_scale, self.guidance = cfg_scale, 1 if cfg_scale == 1 else 2
@@ -40,7 +45,7 @@ class TableTarget:
 
     def another(self, seed: int) -> "TableTarget":
         """A target of the same sizes with other laws."""
-        return TableTarget(self.vocab_size, self.num_tokens, self.cfg_scale, seed)
+        return TableTarget(self.vocab_size, self.num_tokens, self.cfg_scale, seed, self.spread)
 
     def forward(self, paths: Tensor) -> Forward:  # [B, N]
         features = self.table[: self.guidance, paths.clamp(max=self.table.shape[1] - 1)].transpose(0, 1)

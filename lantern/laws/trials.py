@@ -24,7 +24,8 @@ from lantern.verification import Ratio, choose_shared_noise
 from lantern.verification.block import Block
 
 Parts = Mapping[str, Any]  # those that are checked, by what they are
-SIZES = ((3, 4), (4, 3))  # codes, tokens of an image
+# codes, tokens of an image, spread of the logits: at the last there are codes as rare as in large codebooks
+SIZES = ((3, 4, 0.0), (4, 3, 0.0), (3, 4, 3.0))
 TREES = (
     partial(chain, 2), partial(StaticTree, [[0], [1], [0, 0], [1, 0]]), partial(Eagle2Tree, total=4, depth=2, width=2),
     partial(DDDTree, total=4, depth=2, width=2, tau=-0.6, checks=[1]),
@@ -69,7 +70,7 @@ def _drafters(given: Parts, target: TableTarget, sampling: Sampling, trees: Sequ
     takes_tree = "tree" in missing_arguments(drafter)
     for tree in [given["tree"]] if "tree" in given else trees if takes_tree else [None]:
         made = _made(tree)
-        if getattr(made, "width", 0) > min(codes for codes, _ in SIZES):
+        if getattr(made, "width", 0) > min(codes for codes, *_ in SIZES):
             raise LanternError(f"the tree has {made.width} children a node, the tables 3 codes; give it 3 at most")
         yield _made(drafter, target=target, sampling=sampling, tree=made)
     if not given.keys() & {"tree", "drafter"}:

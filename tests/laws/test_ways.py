@@ -52,6 +52,13 @@ class Power(Exact):
         p = p ** self.exponent()
         return relaxed(p / p.sum(-1, keepdim=True), q, x)
 
+class Rare(Power):
+    """Takes every draft that its law hardly drafts."""
+
+    def judge(self, p, q, x, site):
+        accept, residual = super().judge(p, q, x, site)
+        return accept if q is None else accept.masked_fill(q.gather(1, x[:, None])[:, 0] < 1e-3, 1), residual
+
 class Held(Power):
     """`keep` says what it makes of its setting, `read` the setting of that."""
 
@@ -258,7 +265,7 @@ def parts(tmp_path, monkeypatch) -> ModuleType:
     (tmp_path / "my_parts.py").write_text(PARTS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(certificate, "LONG_SIZES", ())
-    monkeypatch.setattr(certificate, "SIZES", ((3, 4),))
+    monkeypatch.setattr(certificate, "SIZES", ((3, 4, 0.0),))
     monkeypatch.setattr(certificate, "SAMPLINGS", (Sampling(),))
     monkeypatch.setattr(certificate, "COUNTED", 500)
     yield import_module("my_parts")
@@ -294,6 +301,16 @@ def test_a_file_that_a_rule_reads_is_a_setting(parts, tmp_path):
     assert guarantee(parts.FromFile(str(file))).lossless
     file.write_text("1.7")
     assert not guarantee(parts.FromFile(str(file))).lossless
+
+
+def test_what_a_function_calls_is_code_of_a_setting(parts, tmp_path):
+    file = tmp_path / "what_it_calls.py"
+    file.write_text("def inner(kept):\n    return kept\n\n\ndef outer(kept):\n    return inner(kept)\n")
+    rule = parts.Held(1.0, float, import_module("what_it_calls").outer)
+    assert lantern.check_law(rule=rule, verification=Ratio(), tree=BRANCHES).lossless
+    assert guarantee(rule).lossless
+    file.write_text(file.read_text().replace("return kept", "return 2 * kept"))
+    assert "is of other settings" in guarantee(rule).reason
 
 
 def test_what_cannot_be_described_has_no_certificate(parts):
@@ -414,9 +431,9 @@ def test_what_small_tables_cannot_show_is_counted(parts, make, monkeypatch, caps
     assert alone.partition("; ")[2] in guarantee(rule, tree=DEEP).reason
 
 
-@pytest.mark.parametrize(("role", "name"), [("rule", "Cut"), ("drafter", "Forgetful")])
-def test_another_temperature_alone_and_cuts_alone_are_tried(parts, role, name, monkeypatch):
-    """Catches samplings that are taken out of the check."""
+@pytest.mark.parametrize(("role", "name"), [("rule", "Cut"), ("drafter", "Forgetful"), ("rule", "Rare")])
+def test_another_temperature_alone_cuts_alone_and_rare_codes_are_tried(parts, role, name, monkeypatch):
+    """Catches samplings and tables that are taken out of the check."""
     own = {role: getattr(parts, name), "verification": Ratio(), "tree": BRANCHES}
     assert lantern.check_law(**own).lossless
     monkeypatch.undo()

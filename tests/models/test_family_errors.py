@@ -9,10 +9,11 @@ import pytest
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig
+from support import families
 from support.configs import composed
 from support.families import FAMILIES, LENGTH, Loaded, config
 from support.pickled_code import Code
-from transformers import GemmaConfig, GemmaModel
+from transformers import AutoConfig, AutoModelForCausalLM, GemmaConfig, GemmaModel
 
 import lantern
 from lantern.errors import CheckpointError, LanternError
@@ -106,6 +107,31 @@ def test_an_image_size_that_is_no_whole_number_of_codes_is_one_clear_error(model
     message = rf"model\.image_size={size} is no multiple of {multiple}; give model\.image_size={nearest},"
     with pytest.raises(CheckpointError, match=message):
         instantiate_model(cfg)
+
+
+@pytest.mark.parametrize("family", [FAMILIES["liquid"]], ids=str)
+def test_a_grid_that_is_no_square_is_refused_where_images_are_decoded_as_squares(loaded):
+    """Catches an image of scrambled codes, and one whose decoding fails when all codes are drawn."""
+    cfg = config(loaded.family, loaded.folder)
+    cfg.model.image_size = [4, 16]
+    with pytest.raises(LanternError, match="square, not 2 by 8"):
+        instantiate_model(cfg)
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "said"), [
+        ("gemma2", {"sliding_window": 8}, "attends otherwise"), ("gemma2", {"final_logit_softcapping": 3.0}, "logits"),
+        ("gpt2", {}, "does not fit"),
+    ],
+)  # fmt: skip
+def test_a_body_of_another_law_is_refused(kind, setting, said, tmp_path):
+    """Catches logits without what a model's forward does behind its head, and attention to more than it attends to."""
+    families.save_vqgan(tmp_path)
+    plain = {"attn_logit_softcapping": None, "final_logit_softcapping": None} if kind == "gemma2" else {}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **families.LIQUID | plain | setting))
+    families.save(model, tmp_path, [*families.LIQUID_NAMES, families.LIQUID_UNCONDITIONAL])
+    with pytest.raises(LanternError, match=said):
+        instantiate_model(config(FAMILIES["liquid"], tmp_path))
 
 
 @pytest.mark.full

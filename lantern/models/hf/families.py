@@ -112,10 +112,13 @@ def load_liquid(
     nothing = text_ids(text, LIQUID_UNCONDITIONAL) if text else []
     prompts = PromptIds(text, prefix_len, [begin], [image], fixed([begin, *nothing, image]), LIQUID_TEMPLATE)
     ids = torch.arange(first_code, first_code + len(tokenizer.codebook), device=model.device)
-    with torch.no_grad():
+    with explaining(f"the body of {type(model).__name__} does not fit", "write a Target for it"), torch.no_grad():
         embed = model.model.embed_tokens(ids)  # the module, not its weight: Gemma scales its embeddings
-    vocabulary = ImageVocabulary(embed, weight_of(model.lm_head)[first_code : first_code + len(ids)].clone())
-    return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, grid, cfg_scale, made_of)
+        vocabulary = ImageVocabulary(embed, weight_of(model.lm_head)[first_code : first_code + len(ids)].clone())
+        target = HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, grid, cfg_scale, made_of)
+        if not embed.is_meta:
+            target.check(model, ids, "")  # some bodies scale or bound their logits
+    return target
 
 
 def cosmos_images(path: str, grid: tuple[int, int], codebook: Tensor) -> DecodedImages:

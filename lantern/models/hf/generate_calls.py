@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from math import isqrt
+from types import CellType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -88,7 +89,9 @@ def read_call(
     grids, count = kwargs.get("image_grid_thw"), config.max_length - ids.shape[1]
     vocabulary = len(model.get_output_embeddings().weight)
     with explaining("a logits processor cannot be copied", "what it keeps would change", NotCoveredError):
-        masks = deepcopy(masks, {id(part): part for part in model.modules()})
+        rules = [getattr(one, "_prefix_allowed_tokens_fn", None) for one in masks]
+        held = {id(rule): _with_own_cells(rule) for rule in rules if getattr(rule, "__closure__", None)}
+        masks = deepcopy(masks, {id(part): part for part in model.modules()} | held)
     plan = Plan(masks, ids, vocabulary, ends, looking)
     free = Layout(torch.arange(vocabulary), count, square(count), None, torch.zeros(count), torch.arange(count))
     free = free._replace(ends=torch.tensor(ends) if ends else None)
@@ -107,6 +110,17 @@ def read_call(
 
     prefixes = [Prefix([*line, *before], [*other, *before]) for line, other in zip(own, nothing, strict=True)]
     return ImageCall(prefixes, layout, sampling, finish, bool(config.return_dict_in_generate))
+
+
+def _with_own_cells(rule: FunctionType) -> FunctionType:
+    """A copy of a function whose counters are its own: a deep copy would share what a closure holds."""
+    cells = [
+        CellType(deepcopy(cell.cell_contents)) if isinstance(cell.cell_contents, int | list | dict | set) else cell
+        for cell in rule.__closure__ or ()
+    ]
+    copied = FunctionType(rule.__code__, rule.__globals__, rule.__name__, rule.__defaults__, tuple(cells))
+    copied.__kwdefaults__ = rule.__kwdefaults__
+    return copied
 
 
 class Plan:

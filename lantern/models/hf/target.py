@@ -18,9 +18,14 @@ from lantern.models.hf.layers import fuse_projections, kept_inputs, share_keys, 
 from lantern.models.hf.prompt_format import PromptIds
 from lantern.models.hf.structure import StructuredTree, host_paths, with_row_ends
 from lantern.models.llamagen.fused import KVView, precise, rotary_table
+from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import causal_mask, rotation_pairs, with_layers
 from lantern.models.token_grid import grid_positions, token_layout
 from lantern.types import DraftTree, Forward, Verdict
+
+CLOSE = {2: 0.1, 4: 0.01, 8: 0.01}  # by bytes of a logit, of logits' deviation: largest distance from the model's own
+ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}  # kinds of layers; the others are recurrent
+ROPE_BY_LENGTH = ("dynamic", "longrope")
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,8 @@ class HuggingFaceTarget(CachedTarget):
         if weights_hash is None:
             parts = {**dict(body.named_parameters()), **dict(vocabulary.hidden.named_parameters())}
             weights_hash = sampled_hash(parts | {"codes": vocabulary.embed, "head": vocabulary.head})
+        if isinstance(tokenizer, VQTokenizer) and grid[0] != grid[1]:
+            raise LanternError(f"this image tokenizer's grids are square, not {grid[0]} by {grid[1]}; give one side")
         super().__init__(tokenizer, cfg_scale, weights_hash, vocabulary.embed.device)
         self.transformer, self.vocabulary = body.eval().requires_grad_(False), vocabulary
         self.embed_weight = vocabulary.embed  # [V, D]
@@ -104,12 +111,25 @@ class HuggingFaceTarget(CachedTarget):
         """From now on prefixes have this length, in tokens."""
         if length == self.prefix_len and len(self.rotary) == length + self.num_tokens:
             return
+        check_reach(self.transformer.config, length + self.num_tokens)
         self.passes.clear()  # which read the tables in place
         self.prompts.length = self.prefix_len = length
         frequencies = 10000.0 ** (-torch.arange(half := self._head_dim // 2, dtype=torch.float64) / half)
         table = rotation_pairs(torch.arange(length + self.num_tokens)[:, None] * frequencies)  # [P + L, 2, Dh]
         self.rotation = table.float().to(self.vocabulary.embed.device)  # one-dimensional, for drafters
         self.rotary = rotary_table(self.rotation, precise(self.vocabulary.embed))  # for drafters; the body has its own
+
+    @torch.no_grad()
+    def check(self, model: Any, codes: Tensor, prompt: Any) -> None:
+        """LanternError if the model's own forward gives other logits to codes, which are these ids [V]."""
+        ids = torch.tensor([self.prompts([prompt])[0].conditional], device=model.device)
+        own = model(input_ids=ids).logits[0, -1, codes.to(model.device)]
+        target, close = self.configured(1.0), CLOSE[own.element_size()]  # several times what is found
+        target.allocate(1, 1)
+        made = HuggingFaceTarget.prefill(target, [prompt], torch.zeros(1, dtype=torch.long, device=own.device))
+        found, own = (logits.float() - logits.float().mean() for logits in (made.logits[0, 0], own))
+        if not (found - own).norm() <= close * found.norm():  # nan is not close
+            raise LanternError(f"the forward of {type(model).__name__} changes logits of codes; write a Target for it")
 
     def configured(self, cfg_scale: float, compiled: bool = False) -> Self:
         if compiled:
@@ -255,6 +275,20 @@ class HuggingFaceTarget(CachedTarget):
 
     def _embedded(self, ids: Tensor) -> Tensor:  # [B R, P] -> [B R, P, D]
         return self.transformer.get_input_embeddings()(ids)
+
+
+def check_reach(config: Any, length: int) -> None:
+    """LanternError for a body whose layers see less than `length` tokens, or whose angles depend on the longest place
+    of a pass: a pass over drafts reaches further than one over a token."""
+    names = ["sliding_window"] * (getattr(config, "use_sliding_window", True) is not False) + ["attention_chunk_size"]
+    reach = min([getattr(config, name, None) or length for name in names])
+    if reach < length or {*(getattr(config, "layer_types", None) or ())} - ATTENTION:
+        raise LanternError(f"it attends otherwise than to all of {length} tokens; write a Target for it")
+    rope = getattr(config, "rope_parameters", None) or {}
+    for part in (rope, *(part for part in rope.values() if isinstance(part, dict))):  # of kinds of layers
+        known = part.get("original_max_position_embeddings") or config.max_position_embeddings
+        if part.get("rope_type") in ROPE_BY_LENGTH and length > known:
+            raise LanternError(f"its {part['rope_type']} positions change behind {known} tokens; write a Target for it")
 
 
 def causal(pads: Tensor, length: int) -> tuple[Tensor, Tensor]:
