@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import JanusForConditionalGeneration, PreTrainedModel
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from lantern.api import PARTS, compose, errors_told, overrides_of
+from lantern.api import PARTS, check_default_dtype, compose, errors_told, overrides_of
 from lantern.certificates import class_name, is_ours
 from lantern.cli.composing import built
 from lantern.drafters.jacobi.jacobi import Jacobi, cut_chain
@@ -136,6 +136,8 @@ class Accelerated(AbstractContextManager["Accelerated"]):
     def _drafted(self, args: tuple, given: dict[str, Any], generator: torch.Generator | None) -> object:
         if not is_plain(self.model):
             raise NotCoveredError("the model is in training mode, or hooks or kinds of weights change what it does")
+        with _covered():
+            check_default_dtype()
         if isinstance(self.model, JanusForConditionalGeneration):
             return self._decoded(read_janus(self.model, *args, **given), generator)
         if others := [name for name in OTHER_LOOPS if given.get(name) is not None]:

@@ -9,8 +9,10 @@ from functools import cached_property, lru_cache, partial
 from itertools import product
 from operator import index
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING
 
+import torch
 from hydra.errors import CompactHydraException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -22,6 +24,7 @@ from lantern.cli.error_messages import sentence, user_error
 from lantern.cli.settings import check_numbers, check_settings, group_of, key_of
 from lantern.data.image_sets import arrays_of
 from lantern.data.prompts import Batch, load_prompts
+from lantern.data.text_tables import is_text
 from lantern.errors import LanternError, check_whole, explaining, meant
 from lantern.evaluation.sides import decode_images
 from lantern.noise import image_seed
@@ -72,6 +75,8 @@ class Model:
         self, name: str, overrides: Sequence[str], loaded: "Pretrained | Target | None" = None, own: Sequence[str] = ()
     ) -> None:  # fmt: skip
         """own: folders of the user's yamls."""
+        check_default_dtype()
+        self._turn = RLock()  # a target has one cache
         for given in overrides:
             _check_loadable(given, own)
         self.name = name
@@ -106,13 +111,15 @@ class Model:
         acceptance: str | AcceptanceRule | type | partial | None = None,
         verification: str | Verification | type | partial | None = None,
         drafter: str | Drafter | type | partial | None = None, method: str | None = None, settings: Settings = (),
-        batch_size: int = 1,
+        batch_size: int = 1, prompts: Sequence[str] = (),
     ) -> Pipeline:  # fmt: skip
         """The parts by name, as objects, or as classes; by default those of conf/evaluate.yaml, or of the method.
 
         settings: of parts, such as {"acceptance.lam": 3, "sampling.top_k": 500}, and of compile. batch_size: the one
-        for which tree="auto" searches the fastest tree, anew at every call: keep the pipeline.
+        for which tree="auto" searches the fastest tree, anew at every call: keep the pipeline. prompts: of that
+        search; by default those that evaluate.py takes for the model.
         """
+        check_default_dtype()
         settings = overrides_of(settings)
         for setting in settings:
             if group_of(setting) not in OF_A_PIPELINE or setting.startswith("~"):
@@ -133,7 +140,8 @@ class Model:
             parts = {group: partial(part) if isinstance(part, type) else part for group, part in parts.items()}
             shape = bind_missing(parts.pop("tree"))
             if isinstance(shape, AutoTree):
-                shape = shape.at(batch_size)
+                has_own = "tree" in objects or any(key_of(given).startswith("tree.prompts") for given in settings)
+                shape = shape.at(batch_size) if has_own else AutoTree(prompts or self.prompts, batch_size)
             chosen = [] if tree is None else [f"tree={named.get('tree', type(tree).__name__)}"]
             chosen += [setting for setting in settings if group_of(setting) == "tree"]
             joined = pipelines(self.target, **parts, name=self.name, compile=config.compile)
@@ -157,7 +165,7 @@ class Model:
         top_p: float | None = None, **parts,
     ) -> Images:  # fmt: skip
         """images_per_prompt consecutive images per prompt. None: the model's own sampling; parts: see
-        pipeline(). A repeated prompt gets another copy number, and so another image."""
+        pipeline(). A repeated prompt gets another copy number, and so another image. Threads take turns."""
         check_texts("prompts", prompts)
         check_whole("", 1, batch_size=batch_size)
         check_whole("generate", 1, images_per_prompt=images_per_prompt)
@@ -166,8 +174,9 @@ class Model:
         given = [f"sampling.{name}={value}" for name, value in sampling.items() if value is not None]
         parts["settings"] = [*overrides_of(parts.get("settings", [])), *given]
         seeds = Batch.cycle(prompts, len(prompts), _whole(seed)).seeds
-        pipeline = self.pipeline(**parts, batch_size=min(batch_size, len(prompts)) or 1)
-        generation = pipeline.generate(prompts, seeds, batch_size)
+        with self._turn:
+            pipeline = self.pipeline(**parts, batch_size=min(batch_size, len(prompts)) or 1, prompts=prompts)
+            generation = pipeline.generate(prompts, seeds, batch_size)
         images = decode_images(self.target, generation.tokens, "give fewer prompts at a time")
         return Images(images, generation.tokens, generation)
 
@@ -284,9 +293,16 @@ def overrides_of(given: Settings) -> list[str]:
     return [as_typed(text) for text in given]
 
 
+def check_default_dtype() -> None:
+    """Weights and tables are made in torch's default dtype before they are cast."""
+    if (default := torch.get_default_dtype()) != torch.float32:
+        raise LanternError(f"torch's default dtype is {default}; set it to torch.float32, and give load() dtype=…")
+
+
 def check_texts(name: str, given: Sequence[str]) -> None:
     """Raises LanternError for what is no list of texts; of one text each letter would be an element."""
-    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
+    is_list = isinstance(given, Sequence) and not isinstance(given, str)
+    if not is_list or not all(isinstance(text, str) and is_text(text) for text in given):
         raise LanternError(f"{name}={given!r} is no list of texts; give one")
 
 

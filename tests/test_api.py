@@ -1,6 +1,7 @@
 """The Python interface of the README: parts by name on a miniature, images on the shipped weights."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -124,12 +125,12 @@ def test_tree_auto_is_found_for_the_images_that_are_decoded_at_once(tiny, monkey
     searched = []
 
     def resolve(self, decoders):
-        searched.append(self.batch_size)
+        searched.append((self.batch_size, self.prompts))
         return None
 
     monkeypatch.setattr(AutoTree, "resolve", resolve)
     tiny.generate(PROMPTS, tree="auto", batch_size=batch_size)
-    assert searched == [expected]
+    assert searched == [(expected, PROMPTS)]  # a model need not read others
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +149,25 @@ def test_generate_returns_images_tokens_and_statistics(model):
     assert repr(result) == f"Images(images [2, 3, 128, 128], tokens [2, 256], {result.statistics!r})"
 
 
+def test_threads_take_turns(tiny):
+    """Catches a cache that another thread's images are written to."""
+    plain = [tiny.generate([prompt], seed=seed, drafter="none").tokens for seed in range(4) for prompt in PROMPTS]
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(tiny.generate, [prompt], seed, method="jacobi") for seed in range(4) for prompt in PROMPTS]
+    assert all(torch.equal(call.result().tokens, own) for call, own in zip(calls, plain, strict=True))
+
+
+def test_another_default_dtype_is_one_sentence(tiny):
+    """Catches weights that are rounded on their way."""
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        for call in (lantern.load, partial(tiny.generate, PROMPTS)):
+            with pytest.raises(LanternError, match="default dtype is torch"):
+                call()
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_repeated_prompt_gives_another_image(tiny):
     tokens = tiny.generate(["wood", "wood"], drafter="none").tokens
     assert not torch.equal(tokens[0], tokens[1])
@@ -160,6 +180,7 @@ PROMPTS_REFUSED = [
     (["a tiger on wood"], "unknown word 'tiger' in 'a tiger on wood'; did you mean water. Else this model knows 'a'"),
     ([""], "prompt '' has no words; this model reads 1 to 8"),
     ([], "prompts=.. has none"),
+    (["a red \ud83d"], "is no list of texts"),  # half an emoji
     *((given, "is no list of texts; give one") for given in ([3], [None], iter(PROMPTS), None, {"wood"})),
 ]
 MODELS_REFUSED = [

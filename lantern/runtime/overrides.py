@@ -31,16 +31,18 @@ def override(key: str, value: object) -> str:
 
 
 def as_typed(override: str) -> str:
-    """The override, its value quoted where Hydra cannot read it (a path with = or a backslash), or would read a number
-    or a truth value for a setting whose default is a text. What has brackets, commas or quotes is left to Hydra."""
+    """The override, its value quoted where Hydra cannot read it (a path with = or brackets), or would read a number or
+    a truth value for a setting whose default is a text. What else has brackets, commas or quotes is left to Hydra."""
     key, equals, text = override.partition("=")
-    if not equals or key[:1] in ("-", "~", "") or text in ("", "null", "???") or set(text) & set("()[]{},'\"$"):
+    if not equals or key[:1] in ("-", "~", "") or text in ("", "null", "???"):
         return override
+    is_grammar = not set("()[]{},'\"$").isdisjoint(text)
     try:
         value = OverridesParser.create().parse_override(override).value()
     except HydraException:
-        return f"{key}={quoted(text)}"
-    return override if isinstance(value, str) or not _is_text(key.lstrip("+")) else f"{key}={quoted(text)}"
+        return override if is_grammar and text[0] not in "/.~" else f"{key}={quoted(text)}"
+    is_meant = is_grammar or isinstance(value, str) or not _is_text(key.lstrip("+"))
+    return override if is_meant else f"{key}={quoted(text)}"
 
 
 def quoted(text: str) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lantern.continuous.continuous_transformer import ContinuousTransformer
 from lantern.continuous.target import transformer_of
 from lantern.data.splits import Splits
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.identity import DIGITS
 from lantern.models.checkpoints import load_strictly, load_weights, save_weights, weights_hash
 from lantern.models.conditioners import SCENE_WORDS, words_of
@@ -135,6 +135,7 @@ class ContinuousTargetTask(pl.LightningModule):
         of the diffusion head; tokenizer: its weights folder; draws: timesteps drawn per token."""
         super().__init__()
         discrete, config = weights_folder.load_transformer(base)
+        check_whole("task", 0, len(discrete.layers), trained_layers=trained_layers)
         images = weights_folder.tokenizer_of(config, base, tokenizer)
         codebook = images.codebook
         mean, std = codebook.mean(0).tolist(), codebook.std(0).tolist()  # codes are as dense as latents

@@ -70,7 +70,21 @@ def test_an_escaped_interpolation_is_a_text(build):
     assert build(part) == {"path": "a${oc.env:HOME}b", "inner": {"list": ["${x}"]}}
 
 
-@pytest.mark.parametrize("text", ["2026_11_26", "7", "1e3", "runs/epoch=3.ckpt", r"a\b", "true", "drafter"])
+TYPED = [
+    "2026_11_26",
+    "7",
+    "1e3",
+    "runs/epoch=3.ckpt",
+    r"a\b",
+    "true",
+    "drafter",
+    "/a/Photos (1)",
+    "./im [1]",
+    "~/it's",
+]
+
+
+@pytest.mark.parametrize("text", TYPED)
 def test_a_path_is_the_text_that_was_typed(text, monkeypatch):
     """For the command line and for Python. Catches the folder 20261126 of hydra.run.dir=2026_11_26."""
     typed: list[str] = []

@@ -1,5 +1,6 @@
 """How long a training runs: its learning rate, its clock, and what is said of its limits."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -29,14 +30,15 @@ def test_rate_climbs_then_falls_to_zero():
 def test_the_first_limit_that_is_reached_ends_the_schedule():
     """Catches epochs that end a run in the middle of its schedule."""
 
-    def share(accumulate_grad_batches: int = 1, **limits: int) -> float:
-        limits["accumulate_grad_batches"] = accumulate_grad_batches
-        return share_of(SimpleNamespace(global_step=6, num_training_batches=4, callbacks=[], **limits))
+    def share(**limits: float) -> float:
+        usual = {"accumulate_grad_batches": 1, "num_training_batches": 4}
+        return share_of(SimpleNamespace(global_step=6, callbacks=[], **usual | limits))
 
     assert share(max_steps=-1, max_epochs=-1) == 0
     assert share(max_steps=-1, max_epochs=3) == 0.5
     assert share(max_steps=8, max_epochs=3) == 0.75
     assert share(max_steps=-1, max_epochs=6, accumulate_grad_batches=3) == 0.5  # two steps an epoch
+    assert share(max_steps=-1, max_epochs=2, num_training_batches=math.inf) == 0  # before the first epoch
 
 
 class OfTwo:

@@ -8,7 +8,7 @@ from support.tiny_tasks import MemorySplit, fit
 from torch import Tensor
 
 from lantern.continuous.target import ContinuousLlamaGenTarget, load_continuous_target
-from lantern.errors import CheckpointError
+from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import load_weights, save_weights
 from lantern.models.llamagen.weights_folder import load_tokenizer, load_transformer
 from lantern.training.target_tasks import ContinuousTargetTask
@@ -51,6 +51,12 @@ def exported(weights, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("continuous")
     fitted(made_task(weights), folder, max_steps=6).export(folder / "target_continuous")
     return folder / "target_continuous"
+
+
+def test_more_trained_layers_than_there_are_is_one_sentence(weights):
+    """Catches a negative place from which on fewer would be trained."""
+    with pytest.raises(LanternError, match=r"task\.trained_layers=3 is out of range; give 0 to 2"):
+        made_task(weights, trained_layers=3)
 
 
 def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one_bit_by_bit(weights, tmp_path):

@@ -57,7 +57,7 @@ def steps_left(trainer: pl.Trainer, step_s: float, validation_s: float) -> float
 
 def _most_steps(trainer: pl.Trainer) -> list[int]:
     """By the limits that count steps or epochs."""
-    is_counted = trainer.max_epochs is not None and trainer.max_epochs > 0
+    is_counted = (trainer.max_epochs or 0) > 0 and trainer.num_training_batches < math.inf  # before the first epoch
     of_an_epoch = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches) if is_counted else 0
     by_epochs = trainer.max_epochs * of_an_epoch if is_counted else 0
     return [most for most in (trainer.max_steps, by_epochs) if most > 0]
