@@ -6,9 +6,15 @@ from lantern.version import __version__
 
 IN = {  # where they are: what they bring with them, such as Hydra and torch, most imports of this do without
     "load": "api", "wrap": "api", "check_law": "laws.certificate", "accelerate": "acceleration",
-    "accelerated": "acceleration", "restore": "acceleration", "fit_drafter": "fitting",
+    "accelerated": "acceleration", "restore": "acceleration", "fit_drafter": "fitting", "LanternError": "errors",
 }  # fmt: skip
-__all__ = ["__version__", "accelerate", "accelerated", "check_law", "fit_drafter", "load", "restore", "wrap"]
+__all__ = [
+    "LanternError", "__version__", "accelerate", "accelerated", "check_law", "fit_drafter", "load", "restore", "wrap",
+]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> object:

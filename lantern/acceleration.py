@@ -202,7 +202,8 @@ def _covered(kind: type[Exception] = Exception) -> Iterator[None]:
     try:
         yield
     except kind as error:
-        raise NotCoveredError(first_line(error)) from error
+        what = "" if isinstance(error, LanternError) else "its body is built otherwise than those that are read: "
+        raise NotCoveredError(f"{what}{first_line(error)}") from error
 
 
 def restore(model: PreTrainedModel) -> None:

@@ -65,7 +65,7 @@ SAME_NAME = {
 
 
 BUDGETS = {  # the most; last changed on 2026-11-30. Who raises one says in the CHANGELOG what entered and what left
-    "lines of lantern/": 23_780,
+    "lines of lantern/": 23_790,
     "lines of tests/": 25_080,
     "words of the manual, docs/*.md": 10_000,
 }

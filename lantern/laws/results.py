@@ -52,12 +52,13 @@ def print_results(results: Mapping[tuple, Result]) -> None:
     for labels, result in results.items():
         known = dict(labels)
         groups.setdefault((known["verification"], result.deviation <= ROUNDING), []).append((known, result))
-    for (verification, _), members in groups.items():
+    for (verification, is_kept), members in groups.items():
+        rest = ", the other cases" if is_kept and (verification, False) in groups else ""
         known, worst = max(members, key=lambda member: member[1].deviation)
         trees, cases = _trees(labels for labels, _ in members), sum(result.cases for _, result in members)
         ways = ", ".join(dict.fromkeys(way for _, result in members for way in result.ways))
         found = f"{worst.deviation:.1g} from the target's law at most ({known['tree']}, {worst.worst})"
-        print(f"{verification} on {trees}: {found}, {cases} cases {ways}")
+        print(f"{verification} on {trees}{rest}: {found}, {cases} cases {ways}")
 
 
 def print_refused(refused: Mapping[tuple, str]) -> None:

@@ -80,7 +80,7 @@ class Real(NamedTuple):
 
 def _check_number(count: int, what: str) -> None:
     if count < MIN_IMAGES:
-        raise LanternError(f"{count} {what} are too few; give {MIN_IMAGES} at least, or quality.num_images=0")
+        raise LanternError(f"{count} {what} are too few; give {MIN_IMAGES} at least, or leave the metric out")
 
 
 class Fidelity(Metric):

@@ -31,7 +31,7 @@ def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> Non
         copy_missing(folder, measured.records, measured.folder)
         names, there = measured.batch.file_names, {file.name for file in measured.folder.glob("*.png")}
         if measured.folder.parent == folder and there - {*names}:  # an earlier request's, which would be judged along
-            rename_aside(measured.folder)
+            print(f"images of an earlier request: {rename_aside(measured.folder)}")
         write_images(measured.folder, names, measured.images)
     write_profiles(folder, {setting_id(m.row): m.profile for m in measurements if m.profile})
     replace_text(folder / SUMMARY, encode(dict(zip(label_rows(rows), rows, strict=True)), indent=2) + "\n")

@@ -38,10 +38,10 @@ def replace_text(path: str | Path, text: str) -> None:
         replace_file(path, lambda file: file.write_text(text, "utf-8"))
 
 
-def rename_aside(path: Path) -> None:
-    """Renames a file or folder to the first of name-1, name-2, … that is free."""
+def rename_aside(path: Path) -> Path:
+    """Renames a file or folder to the first of name-1, name-2, … that is free, which is returned."""
     names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(1))
-    path.rename(next(name for name in names if not name.exists()))
+    return path.rename(next(name for name in names if not name.exists()))
 
 
 def bytes_of(path: Path, folder: Path | None = None) -> bytes:
