@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from transformers import JanusForConditionalGeneration, PreTrainedModel
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from lantern.api import PARTS, check_default_dtype, compose, errors_told, overrides_of
+from lantern.api import PARTS, compose, errors_told, overrides_of
 from lantern.certificates import class_name, is_ours
 from lantern.cli.composing import built
 from lantern.drafters.jacobi.jacobi import Jacobi, cut_chain
+from lantern.drafters.loading import RANDOM, drafter_folder
 from lantern.errors import FirstWarning, LanternError, first_line
 from lantern.laws.passes import pass_deviation
 from lantern.models.hf.called_target import CalledTarget, NotCoveredError
@@ -37,6 +38,7 @@ OTHER_LOOPS = ("streamer", "assistant_model", "synced_gpus", "custom_generate") 
 WARM, PLAIN, WINDOWS = 2, 4, 16  # rounds of a call: not timed, timed without a window, timed with one at most
 LOST = 0.02  # of the time of plain decoding: what a trial may cost
 SHORT = 128  # tokens of an image for which a trial takes too long
+LOSSLESS = "accelerate takes methods that keep the model's law"
 log = logging.getLogger(__name__)
 
 
@@ -103,6 +105,12 @@ class Accelerated(AbstractContextManager["Accelerated"]):
             raise LanternError(
                 f"method={method} has a drafter that is trained for the model; give its folder as drafter="
             )
+        if given and drafter != RANDOM:
+            drafter_folder(str(drafter), "drafter", "lantern.fit_drafter")
+        made: dict[str, Any] = {group: built(self._config[group]) for group in PARTS}
+        kinds = {group: getattr(part, "func", part) for group, part in made.items()}  # what can be told without a model
+        if lossy := [group for group, kind in kinds.items() if not getattr(kind, "lossless", group != "acceptance")]:
+            raise LanternError(f"the {lossy[0]} of method={method} changes the law; {LOSSLESS}")
         self._parts: dict[str, Any] = {} if given or drafter is None else {"drafter": drafter}
         self._looking: set[object] = set()  # kinds of logits processors that turned out to look at codes
         self._tell, self._warn = cache(log.warning), FirstWarning(log)
@@ -136,8 +144,6 @@ class Accelerated(AbstractContextManager["Accelerated"]):
     def _drafted(self, args: tuple, given: dict[str, Any], generator: torch.Generator | None) -> object:
         if not is_plain(self.model):
             raise NotCoveredError("the model is in training mode, or hooks or kinds of weights change what it does")
-        with _covered():
-            check_default_dtype()
         if isinstance(self.model, JanusForConditionalGeneration):
             return self._decoded(read_janus(self.model, *args, **given), generator)
         if others := [name for name in OTHER_LOOPS if given.get(name) is not None]:
@@ -187,7 +193,7 @@ class Accelerated(AbstractContextManager["Accelerated"]):
                 with _covered(GreedyCoinsError):
                     joined = pipelines(target, **parts, sampling=sampling)(tree)
             if not joined.of_parts.lossless:
-                raise LanternError(f"{joined.of_parts.reason}; accelerate takes methods that keep the model's law")
+                raise LanternError(f"{joined.of_parts.reason}; {LOSSLESS}")
             picks = abilities_of(joined.verification).picks_by_noise
             if picks and type(joined.drafter) is Jacobi and target.num_tokens >= SHORT:
                 joined = replace(joined, drafter=WhileItPays(joined.drafter, target.num_tokens))

@@ -474,6 +474,11 @@ def test_mistakes_are_one_sentence(prepared):
             lantern.accelerate(wrong)
     with pytest.raises(LanternError, match="no_such"):
         lantern.accelerate(model, method="no_such")
+    for lossy in ("gsd_sjd", "sjd_sv"):
+        with pytest.raises(LanternError, match="keep the model's law"):
+            lantern.accelerate(model, method=lossy)
+    with pytest.raises(LanternError, match=r"nothing at drafter=/nowhere.*fit_drafter"):
+        lantern.accelerate(model, method="refined_jacobi", drafter="/nowhere")
     own = model.generate(**given)
     lantern.accelerate(model, method="jacobi_paths")  # whose verification tosses coins: not for a greedy call
     assert same(own, model.generate(**given))

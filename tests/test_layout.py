@@ -65,8 +65,8 @@ SAME_NAME = {
 
 
 BUDGETS = {  # the most; last changed on 2026-11-30. Who raises one says in the CHANGELOG what entered and what left
-    "lines of lantern/": 23_790,
-    "lines of tests/": 25_080,
+    "lines of lantern/": 23_800,
+    "lines of tests/": 25_090,
     "words of the manual, docs/*.md": 10_000,
 }
 
