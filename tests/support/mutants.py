@@ -49,7 +49,7 @@ MUTANTS = {
     ),
     "check_law tries temperature 1 alone": Mutant(
         "lantern/laws/trials.py", "SAMPLINGS = (", "SAMPLINGS = (Sampling(), Sampling(temperature=0))\nOTHERS = (",
-        f"{WAYS}::test_another_temperature_alone_and_cuts_alone_are_tried",
+        f"{WAYS}::test_another_temperature_alone_cuts_alone_and_rare_codes_are_tried",
     ),
     "check_law's counts deviate from no law": Mutant(
         "lantern/laws/certificate.py", "UNLIKELY = 1e-6", "UNLIKELY = 0",

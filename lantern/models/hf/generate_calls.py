@@ -112,7 +112,7 @@ def read_call(
     return ImageCall(prefixes, layout, sampling, finish, bool(config.return_dict_in_generate))
 
 
-def _with_own_cells(rule: FunctionType) -> FunctionType:
+def _with_own_cells(rule: Any) -> FunctionType:
     """A copy of a function whose counters are its own: a deep copy would share what a closure holds."""
     cells = [
         CellType(deepcopy(cell.cell_contents)) if isinstance(cell.cell_contents, int | list | dict | set) else cell
