@@ -71,17 +71,8 @@ def test_an_escaped_interpolation_is_a_text(build):
 
 
 TYPED = [
-    "2026_11_26",
-    "7",
-    "1e3",
-    "runs/epoch=3.ckpt",
-    r"a\b",
-    "true",
-    "drafter",
-    "/a/Photos (1)",
-    "./im [1]",
-    "~/it's",
-]
+    "2026_11_26", "7", "1e3", "runs/epoch=3.ckpt", r"a\b", "true", "drafter", "/a/Photos (1)", "./im [1]", "~/it's",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", TYPED)
