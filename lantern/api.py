@@ -20,7 +20,7 @@ from PIL.Image import Image, fromarray
 from torch import Tensor, nn
 
 from lantern.cli.composing import built, composed
-from lantern.cli.error_messages import sentence, user_error
+from lantern.cli.error_messages import user_error
 from lantern.cli.settings import check_numbers, check_settings, group_of, key_of
 from lantern.data.image_sets import arrays_of
 from lantern.data.prompts import Batch, load_prompts
@@ -240,8 +240,6 @@ def errors_told(config: DictConfig) -> Iterator[None]:
         yield
     except Exception as error:
         known = user_error(error, config)
-        if known is None and isinstance(error, CompactHydraException):
-            known = LanternError(sentence(error))
         if known is None or known is error:
             raise
         raise known from error
@@ -252,8 +250,7 @@ def compose(overrides: Sequence[str], own: Sequence[str] = (), command: str = "e
     try:
         return composed(CONFIG_FOLDER, command, overrides, own)
     except (CompactHydraException, ValueError) as error:
-        reason = sentence(error) if isinstance(error, CompactHydraException) else user_error(error)
-        if reason is None:
+        if (reason := user_error(error)) is None:
             raise
         raise LanternError(f"{' '.join(overrides)}: {reason}") from error
 

@@ -251,6 +251,7 @@ def test_a_part_may_be_chosen_among_the_settings(tiny):
 @pytest.mark.parametrize(("parts", "told"), [
     ({"drafter": "jacobi", "tree": StaticTree([[0]])}, "tree=StaticTree changes nothing"),
     ({"drafter": "none", "settings": ["tree=chain", "tree.length=3"]}, "tree=chain, tree.length=3 changes nothing"),
+    ({"tree": "auto", "drafter": "rows"}, "tree=auto changes nothing"),
     ({"tree": "chain", "settings": ["tree.length=3"]}, ""),
 ])  # fmt: skip
 def test_a_tree_that_changes_nothing_is_told(tiny, caplog, parts, told):

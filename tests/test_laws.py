@@ -3,7 +3,7 @@ under ratio verification, and by counting many images of the whole loop under bo
 
 import pytest
 import torch
-from support.tables import deviation, law_of_one_round
+from support.tables import deviation, deviation_of_images, law_of_one_round
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.entropy_aware import EntropyAware
@@ -17,7 +17,6 @@ from lantern.continuous.gaussian_ratio import GaussianRatio
 from lantern.continuous.gaussian_shared import GaussianShared
 from lantern.drafters.jacobi.window import KIND
 from lantern.drafters.none import NoDrafter
-from lantern.laws.enumeration import law_of_images
 from lantern.laws.tables import TableDrafter, TableTarget, many_images, p_value, sequence_law
 from lantern.pipeline import PROVEN_TREES, PROVEN_VERIFICATIONS
 from lantern.sampling import Sampling
@@ -108,12 +107,6 @@ def test_relaxed_rules_do_change_the_law(tree, rule):
     assert (law - sequence_law(target, sampling, [1])).abs().max() > 1e-3
 
 
-def of_images(target, drafter, verification, sampling: Sampling) -> float:
-    """How far the enumerated law of whole images is from the target's, at the worst of them."""
-    law = law_of_images(target, drafter, verification, Exact(), sampling)
-    return float((law - sequence_law(target, sampling)).abs().max())
-
-
 WARM, HOT = Sampling(temperature=0.7), Sampling(temperature=1.5, cfg_scale=1.0)
 CUT = Sampling(temperature=0.7, top_k=2)
 OF_IMAGES = TREES | {"fitting": chain(2)}  # whole as long as it can be: ratio judges it by judge_chain
@@ -133,7 +126,7 @@ def test_the_joint_law_of_whole_images_is_the_targets_at_any_temperature(verific
     """Catches a p that loses its temperature on its way to the verification, first tokens drawn in another way, and a
     bias of any later round."""
     target = TableTarget(vocab_size=3, num_tokens=4, cfg_scale=sampling.cfg_scale)
-    assert of_images(target, drafter_of(OF_IMAGES[tree], target, sampling), verification, sampling) < 1e-9
+    assert deviation_of_images(target, drafter_of(OF_IMAGES[tree], target, sampling), verification, sampling) < 1e-9
 
 
 class RoundedTarget(TableTarget):
@@ -164,7 +157,7 @@ def test_the_law_of_rounded_logits_is_kept(verification, tree, dtype, sampling):
     law = sampling.law(target.forward(torch.zeros(1, 1, dtype=torch.long)).logits)
     assert law.dtype == torch.float32
     assert law[..., 0] == law[..., 1]
-    assert of_images(target, drafter, verification, sampling) < 1e-6
+    assert deviation_of_images(target, drafter, verification, sampling) < 1e-6
 
 
 LOOPS = [*((Ratio(), tree) for tree in TREES), (Block(), "chain")]

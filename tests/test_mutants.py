@@ -13,7 +13,6 @@ from torch import Tensor
 
 from lantern.acceptance.exact import Exact
 from lantern.engine.judging import Judge
-from lantern.laws.enumeration import law_of_images
 from lantern.laws.tables import TableDrafter, TableTarget, many_images, p_value, sequence_law
 from lantern.noise import Noise, Purpose
 from lantern.sampling import Sampling
@@ -84,12 +83,10 @@ def test_a_bonus_token_from_the_wrong_node_is_caught(monkeypatch):
 WARM = Sampling(temperature=0.7)
 
 
-def of_images(tree, verification=None) -> float:
+def of_images(tree) -> float:
     """How far the enumerated law of whole images at another temperature is from the target's."""
     target = TableTarget(vocab_size=3, num_tokens=3, cfg_scale=2.0)
-    drafter = TableDrafter(target, tree, WARM)
-    law = law_of_images(target, drafter, verification or Ratio(), Exact(), WARM)
-    return float((law - sequence_law(target, WARM)).abs().max())
+    return tables.deviation_of_images(target, TableDrafter(target, tree, WARM), Ratio(), WARM)
 
 
 @pytest.mark.parametrize("tree", [chain(1), SIBLINGS, Eagle2Tree(4, 2, 2)], ids=["chain", "siblings", "eagle2"])

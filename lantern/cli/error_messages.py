@@ -125,7 +125,7 @@ def _report(report: Callable[[Callable[[], object]], object], work: Callable[[],
         try:
             return work()
         except (CompactHydraException, OSError, ValueError) as error:  # OSError: of Hydra's own files in the run folder
-            said = sentence(error) if isinstance(error, CompactHydraException) else user_error(error)
+            said = user_error(error)
             if said is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
                 raise
             raise SystemExit(f"error: {said}") from error
@@ -163,6 +163,8 @@ def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternEr
     """The LanternError behind an exception, however often it was wrapped (Hydra wraps what constructors raise), or one
     for settings that Hydra refuses, names that cannot be imported and full disks. None for other
     exceptions. cfg: of the whole command."""
+    if isinstance(error, CompactHydraException) and str(error).startswith("error: "):  # of in_one_sentence
+        return LanternError(str(error).removeprefix("error: "))
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, LanternError):
         if isinstance(seen, OSError) and seen.errno in FULL:
@@ -180,6 +182,8 @@ def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternEr
         if isinstance(seen, ImportError) and (unloadable := UNLOADABLE.match(str(seen))):
             return _not_imported(unloadable[1], seen.__cause__)
         seen = seen.__cause__ or seen.__context__
+    if seen is None and isinstance(error, CompactHydraException):
+        return _unfit(error) or LanternError(sentence(error))
     return seen or _unfit(error)
 
 

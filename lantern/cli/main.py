@@ -62,7 +62,7 @@ def evaluate(cfg: DictConfig) -> float | None:
 def export(cfg: DictConfig) -> None:
     """Writes a drafter into a folder of its own."""
     drafter = HydraConfig.get().runtime.choices.drafter
-    if "checkpoint" not in cfg.drafter:
+    if cfg.drafter.get("checkpoint", "random") == "random":
         raise LanternError(f"drafter={drafter} has no weights to export; use drafter=eagle drafter.checkpoint=…")
     if not cfg.to:  # which Path takes for the working folder
         raise LanternError(f"to={cfg.to} names no folder; give the one to write to")

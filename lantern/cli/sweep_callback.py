@@ -17,13 +17,12 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus
-from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.composing import error_of, expand_home
-from lantern.cli.error_messages import at_end, sentence, user_error
+from lantern.cli.error_messages import at_end, user_error
 from lantern.evaluation.progress import EvaluationBar, open_bar
 from lantern.runtime.files import EXPORTED, read_object
 from lantern.runtime.progress_line import ProgressLine, Shown
@@ -56,7 +55,7 @@ class SweepReport(Callback):
         except Exception as error:  # found now, once, and not in each point or after the sweep
             open_bar(None)
             # SystemExit, because Hydra turns any other exception of a callback into a warning
-            raise SystemExit(f"error: {reason_of(error) or error}") from error
+            raise SystemExit(f"error: {user_error(error) or error}") from error
         if not config.dry_run:
             self._sweep = config
             at_end.append(self.report_failed)
@@ -68,7 +67,7 @@ class SweepReport(Callback):
             bar.end_point()
         if job_return.status == JobStatus.FAILED and config.hydra.mode.name == "MULTIRUN":
             settings, error = " ".join(job_return.overrides or []), error_of(job_return)
-            reason = reason_of(error)  # Hydra shows that of the first failed point alone
+            reason = user_error(error)  # Hydra shows that of the first failed point alone
             log.error(
                 "point %s (%s) failed: %s; the other points go on",
                 config.hydra.job.num, settings, reason or repr(error), exc_info=None if reason else error,
@@ -191,14 +190,6 @@ def ranking(sweep: Path) -> list[str]:
         own = [text for text in given[folder] if not all(text in others for others in given.values())]
         lines.append("  ".join([f"{figure:>8}", *own, str(folder)]))
     return lines
-
-
-def reason_of(error: BaseException) -> str | None:
-    """The sentence of a failure that a user can fix; only that of in_one_sentence names settings as commands do."""
-    if isinstance(error, CompactHydraException) and str(error).startswith("error: "):
-        return str(error).removeprefix("error: ")
-    known = user_error(error) or (sentence(error) if isinstance(error, CompactHydraException) else None)
-    return known and str(known)
 
 
 def counted(config: DictConfig) -> tuple[int, str]:

@@ -141,10 +141,12 @@ def _merge_baseline(group: list[tuple[str, Row]]) -> Row:
     rows, timed = [row for _, row in group], dict(group).values()
     keys = dict.fromkeys(key for row in rows for key in row)
     found = {key: next((row[key] for row in rows if row.get(key) is not None), None) for key in keys}
+    bounded = next((row for row in rows if row.get("speedup_low") is not None), rows[0])
+    found["warnings"] = bounded.get("warnings")  # of the row whose bounds are shown
     for figure in figures():
         values = [row[figure.key] for row in timed if row.get(figure.key) is not None]
         if values and figure.merged:
-            found[figure.key] = sum(values) / (len(values) if figure.merged == "mean" else 1)
+            found[figure.key] = sum(values) / len(values) if figure.merged == "mean" else sum(values)
     return found
 
 

@@ -16,19 +16,20 @@ from lantern.noise import image_seed
 from lantern.runtime.cores import CpuContention
 from lantern.streaming import Progress, stream
 from lantern.types import Target, reader_of
+from lantern.verification import SharedNoise
 
 Event = dict[str, object]
 WARM_UP = 4  # values: the prefill and three rounds
 
 METHODS = {  # that the page offers: labels, which fit a select on a telephone, and notes
     "plain": ("Plain decoding", "one token a step, the reference"),
-    "corrected_jacobi": ("Corrected Jacobi", "window of 18 guesses that a small network corrects"),
-    "refined_jacobi": ("Refined Jacobi", "window of 18 guesses that EAGLE's layer refines"),
-    "jacobi": ("Jacobi", "window of 15 guesses of the target's own, no drafter"),
+    "corrected_jacobi": ("Corrected Jacobi", "a window of guesses that a small network corrects"),
+    "refined_jacobi": ("Refined Jacobi", "a window of guesses that EAGLE's layer refines"),
+    "jacobi": ("Jacobi", "a window of guesses of the target's own, no drafter"),
     "static_shared": ("EAGLE", "a fixed tree of EAGLE's drafts"),
     "eagle2_shared": ("EAGLE-2", "a tree of EAGLE's most probable drafts"),
-    "refined_lantern_pp": ("Refined LANTERN++", "15 refined guesses; LANTERN++ with λ = 2 accepts similar tokens"),
-    "lantern_pp": ("LANTERN++", "λ = 2 on EAGLE's tree of 57 nodes, by ratio verification"),
+    "refined_lantern_pp": ("Refined LANTERN++", "refined guesses, of which LANTERN++ accepts similar tokens"),
+    "lantern_pp": ("LANTERN++", "EAGLE's tree of 57 nodes, similar tokens accepted, by ratio verification"),
 }  # fmt: skip
 NUM_EXAMPLES = 3  # prompts that the page suggests
 EXAMPLES = {  # that an embedded model draws well
@@ -84,7 +85,9 @@ class Comparison:
         FirstWarning.last = ""  # such as of a prompt that is cut to what the model reads
         for _ in islice(stream(pipeline, request.prompt, seed), None if records else WARM_UP):
             pass
-        yield {"event": "start", "side": side, "lossless": pipeline.lossless, "told": FirstWarning.last}
+        coupled = pipeline.verification.name == SharedNoise.name  # to the noise of the seed
+        told = {"lossless": pipeline.lossless, "coupled": coupled, "told": FirstWarning.last}
+        yield {"event": "start", "side": side, **told}
         others = CpuContention()
         for progress in stream(pipeline, request.prompt, seed):
             is_shown = progress.is_complete or preview.is_due

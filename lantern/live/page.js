@@ -47,8 +47,8 @@ class Side {
     this.running(false);
   }
 
-  start({ lossless }) {
-    this.lossless = lossless;
+  start({ lossless, coupled }) {
+    Object.assign(this, { lossless, coupled });
     this.running(true);
   }
 
@@ -100,11 +100,11 @@ function compared([left, right]) {
 function verdict({ different, total }) {
   const same = !different.length, [line, told, time] = ["p", "b", "p"].map(tag => document.createElement(tag));
   const lossy = [...new Set(sides.filter(side => !side.lossless).map(side => side.label))];
-  const isRounding = !same && !lossy.length;
+  const areDraws = !sides.every(side => side.coupled), isRounding = !same && !lossy.length;
   told.textContent = same ? "The two images are the same, token for token." : `${different.length} of ${total} tokens differ.`;
   told.className = same ? "same" : isRounding ? "" : "differ";
   if (isRounding)
-    line.append(`Both methods are lossless, and ${dtype} rounds passes of different widths differently: behind the first near ` +
+    line.append(areDraws ? "Both methods are lossless, and their images are two draws from one law. " : `Both methods are lossless, and ${dtype} rounds passes of different widths differently: behind the first near ` +
       "tie that this decides, images part. With dtype=float32 they are the same. ");
   line.append(told);
   if (lossy.length) line.append(` ${lossy.join(" and ")} ${lossy.length > 1 ? "are" : "is"} lossy: other images, for speed.`);

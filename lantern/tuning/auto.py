@@ -166,7 +166,10 @@ def resolve_tree(
         if given and not isinstance(tree, Mapping) and "tree" not in pipelines.drafter_parameters:
             log.warning("%s changes nothing: this drafter grows no tree; give drafter.…", ", ".join(given))
         return tree
-    return tree.resolve(pipelines) if shapes_for(pipelines.drafter_parameters) else {}
+    if shapes_for(pipelines.drafter_parameters):
+        return tree.resolve(pipelines)
+    log.warning("tree=auto changes nothing: this drafter has no tree or window whose size can be searched")
+    return {}
 
 
 def search_seed(number: int) -> int:

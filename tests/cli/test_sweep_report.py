@@ -70,6 +70,7 @@ def test_what_no_point_can_score_is_said_once_and_before_anything_is_loaded(tmp_
 @pytest.mark.parametrize("ended", [ZeroDivisionError, KeyboardInterrupt, SystemExit])
 def test_the_report_is_made_at_the_commands_end_when_hydra_leaves_it_out(ended, tmp_path, caplog):
     """Catches "fix any errors" where a signal has ended the sweep, and an end by SIGTERM without a sentence."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # another test's training may have left its own
 
     @without_hints
     def command() -> None:

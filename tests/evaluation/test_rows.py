@@ -37,6 +37,8 @@ def test_merging_keeps_one_baseline_row_with_the_mean_the_sum_or_the_first_of_ea
     assert {key: merged[key] for key in values} == {key: expected[key] for key in values}
     assert [merged[key] for key in ("num_timed", "retimed", "latency_s", "frechet")] == [9.0, 9.0, 4.5, 2.0]
     assert [row["delta"] for row in others] == [0, 1, 2]
+    few, many = plain | {"warnings": "one prompt has no bounds"}, plain | {"speedup_low": 1.0, "warnings": None}
+    assert merge_rows([few, method, many, method | {"delta": 1}])[0].get("warnings") is None
 
 
 @pytest.mark.parametrize(

@@ -88,11 +88,11 @@ def test_images_that_differ_can_be_compared_token_by_token(page):
     assert picture(page, 1) != before
 
 
-def verdict_of(page, left: str, right: str, seconds: tuple[float, float], different: int, lossless: bool = True) -> str:
+def verdict_of(page, left: str, right: str, seconds: tuple, different: int, lossless=True, coupled=True) -> str:
     """What the page says of two finished images."""
     choose(page, 0, left)
     choose(page, 1, right)
-    events = [{"event": "start", "side": side, "lossless": lossless} for side in (0, 1)]
+    events = [{"event": "start", "side": side, "lossless": lossless, "coupled": coupled} for side in (0, 1)]
     figures = {"event": "round", "committed": 256, "accepted": 0, "drafted": {}, "steps": 9, "tokens_per_step": 1.0}
     events += [{**figures, "side": side, "seconds": taken} for side, taken in enumerate(seconds)]
     events.append({"event": "verdict", "total": 256, "different": list(range(different))})
@@ -114,6 +114,8 @@ def test_a_slower_method_is_called_slower_and_rounding_rounding(page):
     assert "EAGLE-2 (2.00 s) is slower, with 50 % of the speed of Plain decoding" in slow
     assert slow.startswith("Both methods are lossless, and float")
     assert page.ask("document.querySelector('#verdict .differ')") is None
+    drawn = verdict_of(page, "plain", "eagle2_shared", (1, 2), 99, coupled=False)
+    assert drawn.startswith("Both methods are lossless, and their images are two draws from one law. 99 of 256")
 
 
 def test_a_stopped_comparison_stops_decoding_and_the_next_one_runs(page, server, slow_rounds):

@@ -88,7 +88,8 @@ def test_the_verdict_names_the_positions_that_differ(tiny):
 @pytest.mark.full
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_that_is_offered_decodes(tiny, name):
-    assert next(tiny.stream(PROMPT, **parts_of(name))).committed == 1
+    """Catches two independent draws of one law whose difference is put down to rounding, too."""
+    assert next(Comparison(tiny, "tiny").run(Request(PROMPT, (name,))))["coupled"] == (name != "lantern_pp")
 
 
 @pytest.mark.parametrize(

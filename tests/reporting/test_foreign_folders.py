@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from support.made_sweep import PROMPTS, made_sweep
+from support.fake_pipeline import FakePipeline
+from support.made_sweep import PROMPTS, made_points, made_sweep
 from support.pages import read_content
 
 from lantern.evaluation.records import RECORDS
-from lantern.evaluation.rows import SUMMARY, read_rows
+from lantern.evaluation.rows import SUMMARY, read_rows, read_summary, setting_id
 from lantern.reporting.merge import merge_points, point_folders
+from lantern.reporting.page.pictures import shared_records
 from lantern.reporting.ranking import Budget
 
 
@@ -92,3 +94,12 @@ def test_records_of_another_kind_are_passed_over(key, value, sweep):
 def test_a_damaged_file_is_passed_over(name, content, sweep):
     (sweep / "1" / name).write_text(content)
     assert len(report(sweep)["rows"]) == (3 if name == SUMMARY else 4)
+
+
+def test_a_folder_used_again_for_other_points_shows_each_setting_its_own_pictures(tmp_path):
+    """Catches a picture of the point that took the place, and so the file names, of a setting's former one."""
+    for deltas in ({0.1: FakePipeline, 0.3: FakePipeline}, {0.3: FakePipeline, 0.4: FakePipeline}):
+        points = made_points(tmp_path, PROMPTS, deltas)
+    own = setting_id(read_summary(points[0])[1])
+    found, _ = shared_records(points, [own])
+    assert {record["file"].parent.parent for record in found[own].values()} == {points[0]}

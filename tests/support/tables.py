@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
+from lantern.laws import enumeration
 from lantern.laws.enumeration import ScriptedNoise, ScriptedProposals, Scripts, every_outcome, num_children
 from lantern.laws.tables import TableTarget, sequence_law
 from lantern.sampling import Sampling
@@ -59,6 +60,12 @@ def deviation(target: TableTarget, *round_parts, **others) -> float:
     sampling = round_parts[3]
     law = law_of_one_round(target, *round_parts, **others)
     return float((law - sequence_law(target, sampling, [ROOT])).abs().max())
+
+
+def deviation_of_images(target: TableTarget, drafter: Drafter, verification: Verification, sampling: Sampling) -> float:
+    """How far the enumerated law of whole images is from the target's, at the worst of them."""
+    law = enumeration.law_of_images(target, drafter, verification, Exact(), sampling)
+    return float((law - sequence_law(target, sampling)).abs().max())
 
 
 def mean_accepted(verification: Verification, seed: int, parents: list[int], ranks: int = 1) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 from lantern.evaluation.records import RECORDS, current_lines, read_records
+from lantern.evaluation.rows import read_summary, setting_id
 from lantern.runtime.files import bytes_of, is_file
 
 log = logging.getLogger(__name__)
@@ -41,14 +42,16 @@ def same_prompt_pictures(home: Path, points: Sequence[Path], settings: Sequence[
 
 
 def shared_records(points: Sequence[Path], settings: Sequence[str]) -> tuple[dict[str, dict[Key, Mapping]], list[Key]]:
-    """The last record with an image file by setting, prompt and copy; and the prompts that settings with any share."""
+    """The last record with an image file by setting, prompt and copy, of the settings of each point's last run, whose
+    files may have the names of an earlier one's; and the prompts that settings with any share."""
     held: dict[str, dict[Key, Mapping]] = {}
     for point in points:
         if not (point / RECORDS).is_file():
             log.warning("%s is missing: its images are not shown", point / RECORDS)
             continue
+        last = set(map(setting_id, read_summary(point)))
         for record in current_lines(read_records(point / RECORDS)):
-            if record["image"] and is_file(point / record["image"]):
+            if record["setting"] in last and record["image"] and is_file(point / record["image"]):
                 key = (record["prompt"], record["copy"])
                 held.setdefault(record["setting"], {})[key] = record | {"file": point / record["image"]}
     found = {setting: held[setting] for setting in settings if setting in held}
