@@ -9,7 +9,7 @@ from support.evaluations import evaluation
 from support.fake_pipeline import FakePipeline
 
 from lantern.evaluation.records import RECORDS, copy_missing, current_lines
-from lantern.evaluation.rows import append_rows, read_rows
+from lantern.evaluation.rows import SUMMARY, append_rows, read_rows, setting_id
 from lantern.identity import config_fingerprint, decoding_hashes, request_hash
 from lantern.reporting.page.pictures import shared_records
 
@@ -65,18 +65,19 @@ def test_compiled_plain_decoding_is_no_setting_of_plain_decoding(tmp_path):
 def test_lines_of_earlier_code_are_left_out(tmp_path):
     """Catches pictures of two versions side by side, of one setting's images."""
     (tmp_path / "b.png").touch()
-    common = {"setting": "s", "part": "images", "copy": 0, "seed": 0, "image": "b.png"}
+    (tmp_path / SUMMARY).write_text('{"method": {}}')
+    common = {"setting": (own := setting_id({})), "part": "images", "copy": 0, "seed": 0, "image": "b.png"}
     old = [common | {"key": "old", "prompt": prompt, "tokens": "o"} for prompt in "abc"]
     new = [common | {"key": "new", "prompt": prompt, "tokens": "n"} for prompt in "ab"]
     timed = [common | {"key": "timed", "part": "speed", "prompt": "a", "image": None}]
     assert current_lines([*old, *timed, *new]) == [*timed, *new]
     append_rows(tmp_path / RECORDS, [*old, *timed, *new])
-    found, shared = shared_records([tmp_path], ["s"])
+    found, shared = shared_records([tmp_path], [own])
     assert shared == [("a", 0), ("b", 0)]
-    assert {record["tokens"] for record in found["s"].values()} == {"n"}
+    assert {record["tokens"] for record in found[own].values()} == {"n"}
     copy_missing(tmp_path, old, tmp_path)  # a run of the earlier code again, which makes nothing
-    found, _ = shared_records([tmp_path], ["s"])
-    assert [record["tokens"] for record in found["s"].values()] == ["o"] * 3
+    found, _ = shared_records([tmp_path], [own])
+    assert [record["tokens"] for record in found[own].values()] == ["o"] * 3
     size = (tmp_path / RECORDS).stat().st_size
     copy_missing(tmp_path, old, tmp_path)
     assert (tmp_path / RECORDS).stat().st_size == size
