@@ -119,8 +119,8 @@ def write_pictures(folder: Path) -> None:
 
 
 def parts(
-    pictures: Path, dim: int = 256, layers: int = 8, steps_of_target: int = 2600, drawn: int = 1536,
-    steps_of_drafter: int = 2500,
+    pictures: Path, dim: int = 256, layers: int = 8, steps_of_target: int = 2600, drawn: int = 6144,
+    steps_of_drafter: int = 5000,
 ) -> dict[str, tuple[str, ...]]:  # fmt: skip
     """Settings of `train.py` by part, as of tools.weights: nothing in them knows emoji but the folder. drawn: images of
     the target's own that the drafter learns from."""
