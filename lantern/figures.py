@@ -38,7 +38,7 @@ FIGURES: dict[str, Figure] = {figure.key: figure for figure in (
            "Time of plain decoding over this setting's, both timed in turn on the same prompts, from prompt to tokens.",
            "high", bounds=True, shown=True, printed=1, kept=True),
     _speed("speedup_over_compiled", "over compiled",
-           "Time of plain decoding with torch.compile over this setting's.", "high", bounds=True, shown=True, printed=1,
+           "Time of plain decoding with torch.compile over this setting's.", "high", bounds=True, printed=1,
            kept=True),
     _speed("tokens_per_step", "tokens per step",
            "Image tokens committed per forward pass of the target.", "high", shown=True, printed=3, kept=True),
