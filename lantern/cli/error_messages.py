@@ -161,8 +161,8 @@ def sentence(error: CompactHydraException) -> str:
 
 def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternError | None:
     """The LanternError behind an exception, however often it was wrapped (Hydra wraps what constructors raise), or one
-    for settings that Hydra refuses, names that cannot be imported and full disks. None for other
-    exceptions. cfg: of the whole command."""
+    for settings that Hydra refuses, names that cannot be imported, full disks, and else what Hydra itself reports in a
+    sentence. None for other exceptions. cfg: of the whole command."""
     if isinstance(error, CompactHydraException) and str(error).startswith("error: "):  # of in_one_sentence
         return LanternError(str(error).removeprefix("error: "))
     seen: BaseException | None = error
@@ -182,9 +182,8 @@ def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternEr
         if isinstance(seen, ImportError) and (unloadable := UNLOADABLE.match(str(seen))):
             return _not_imported(unloadable[1], seen.__cause__)
         seen = seen.__cause__ or seen.__context__
-    if seen is None and isinstance(error, CompactHydraException):
-        return _unfit(error) or LanternError(sentence(error))
-    return seen or _unfit(error)
+    known = seen or _unfit(error)
+    return LanternError(sentence(error)) if known is None and isinstance(error, CompactHydraException) else known
 
 
 def _unfit(error: BaseException) -> LanternError | None:

@@ -61,8 +61,10 @@ def evaluate(cfg: DictConfig) -> float | None:
 @command("export")
 def export(cfg: DictConfig) -> None:
     """Writes a drafter into a folder of its own."""
+    from lantern.models.checkpoints import RANDOM
+
     drafter = HydraConfig.get().runtime.choices.drafter
-    if cfg.drafter.get("checkpoint", "random") == "random":
+    if cfg.drafter.get("checkpoint", RANDOM) == RANDOM:
         raise LanternError(f"drafter={drafter} has no weights to export; use drafter=eagle drafter.checkpoint=…")
     if not cfg.to:  # which Path takes for the working folder
         raise LanternError(f"to={cfg.to} names no folder; give the one to write to")

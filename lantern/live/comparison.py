@@ -15,8 +15,7 @@ from lantern.errors import FirstWarning
 from lantern.noise import image_seed
 from lantern.runtime.cores import CpuContention
 from lantern.streaming import Progress, stream
-from lantern.types import Target, reader_of
-from lantern.verification import SharedNoise
+from lantern.types import Target, abilities_of, reader_of
 
 Event = dict[str, object]
 WARM_UP = 4  # values: the prefill and three rounds
@@ -85,7 +84,7 @@ class Comparison:
         FirstWarning.last = ""  # such as of a prompt that is cut to what the model reads
         for _ in islice(stream(pipeline, request.prompt, seed), None if records else WARM_UP):
             pass
-        coupled = pipeline.verification.name == SharedNoise.name  # to the noise of the seed
+        coupled = abilities_of(pipeline.verification).picks_by_noise  # to the noise of the seed
         told = {"lossless": pipeline.lossless, "coupled": coupled, "told": FirstWarning.last}
         yield {"event": "start", "side": side, **told}
         others = CpuContention()
