@@ -26,6 +26,7 @@ STUDIOS = {  # word of the captions: package, version, the first digits of its S
     "twemoji": ("twemoji", "1.2.5", "19046dff7d8707ce", "CC BY 4.0, Twitter"),
     "emojione": ("emojione", "1.2.3", "26a14f44284407e8", "CC BY 4.0, JoyPixels"),
 }  # fmt: skip
+FIRST = "drafter_first"  # the drafter before its second training, which is not shipped
 PROMPTS, LAST = "held_out.txt", "metadata.jsonl"  # in the folder of pictures; the last one is written last
 SIZE = 128
 BOX = {"left": 0, "top": 0, "width": 16, "height": 16}  # of an icon, as Iconify's format has it by default
@@ -129,6 +130,10 @@ def parts(
     def steps(number: int) -> tuple[str, str]:
         return "trainer.max_time=null", f"trainer.max_steps={number}"
 
+    drafter = (
+        "task=drafter_self", *data, "recipe=layered", f"samples.num_images={drawn}", *steps(steps_of_drafter),
+        f"trainer.val_check_interval={min(1000, steps_of_drafter)}",
+    )
     return {
         STEM: ("task=tokenizer", *data, *steps(3000), "trainer.val_check_interval=3000"),
         "tokenizer": (
@@ -139,9 +144,10 @@ def parts(
             "task=target", *data, f"task.architecture.dim={dim}", f"task.architecture.num_layers={layers}",
             "task.architecture.prefix_len=12", *steps(steps_of_target),
         ),
+        FIRST: (*drafter, "recipe.unroll_from=0.5"),
         "drafter": (
-            "task=drafter_self", *data, "recipe=layered", "recipe.unroll_from=0.5", f"samples.num_images={drawn}",
-            *steps(steps_of_drafter), f"trainer.val_check_interval={min(1000, steps_of_drafter)}",
+            *drafter, f"task.start_from=${{paths.weights}}/{FIRST}", "recipe.unroll_from=0", "task.seed=1",
+            "batches.seed=1",
         ),
     }  # fmt: skip
 
@@ -155,7 +161,7 @@ def train_sizes(folder: Path) -> None:
             tokenizer.parent.mkdir(parents=True, exist_ok=True)
             keep(folder / "weights" / "tokenizer", tokenizer)
         schedule = parts(folder / "pictures", dim, layers, steps_of_target=575, drawn=768, steps_of_drafter=600)
-        run(place, {name: schedule[name] for name in ("target", "drafter")})
+        run(place, {"target": schedule["target"], "drafter": schedule[FIRST]})
 
 
 def main() -> None:
