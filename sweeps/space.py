@@ -6,7 +6,7 @@ from optuna.trial import Trial
 
 def suggest_bound(config: DictConfig, trial: Trial) -> None:
     """LANTERN's bound is the mass that a token may borrow, LANTERN++'s by how much its own is multiplied at most."""
-    if trial.params["acceptance"] == "lantern":
-        trial.suggest_float("acceptance.delta", 0.003, 0.4, log=True)
-    else:
-        trial.suggest_float("acceptance.lam", 1.0, 20.0, log=True)
+    is_lantern = (trial.params | trial.user_attrs)["acceptance"] == "lantern"  # the latter are those of the command
+    name, low, high = ("acceptance.delta", 0.003, 0.4) if is_lantern else ("acceptance.lam", 1.0, 20.0)
+    if name not in trial.user_attrs:
+        trial.suggest_float(name, low, high, log=True)

@@ -26,7 +26,8 @@ FIGURES = {"val/sim_accept_len": "length, ratio verification", "val/sim_agree_le
 
 def run_folders(sweep: Path) -> list[Path]:
     """The finished training runs of a sweep, named recipe-seed."""
-    return sorted(path.parent for path in sweep.glob(f"*-*/{DRAFTER}") if weights_file(path).is_file())
+    found = [path.parent for path in sweep.glob(f"*-*/{DRAFTER}") if weights_file(path).is_file()]
+    return sorted(path for path in found if path.name.rpartition("-")[2].isdecimal())
 
 
 def name_of(folder: Path) -> tuple[str, int]:

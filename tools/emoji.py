@@ -133,7 +133,7 @@ def parts(
     drafter = (
         "task=drafter_self", *data, "recipe=layered", f"samples.num_images={drawn}", *steps(steps_of_drafter),
         f"trainer.val_check_interval={min(1000, steps_of_drafter)}",
-    )
+    )  # fmt: skip
     return {
         STEM: ("task=tokenizer", *data, *steps(3000), "trainer.val_check_interval=3000"),
         "tokenizer": (

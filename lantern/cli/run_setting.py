@@ -22,7 +22,7 @@ from lantern.evaluation.run_folder import EvaluationFolder
 from lantern.models.checkpoints import local_hashes
 from lantern.models.hub import commit_of
 from lantern.pipeline import Pipeline, check_skip, pipelines
-from lantern.reporting.publish import publish, show, write_measurements
+from lantern.reporting.publish import publish, show, track, write_measurements
 from lantern.runtime.hardware import allow_tf32, is_bf16_fast, resolve_device
 from lantern.runtime.memory import Estimate, available_memory, check_memory
 from lantern.runtime.overrides import command_of, leaves
@@ -55,6 +55,8 @@ def run_setting(
         bar.pause()
         print(f"{folder} is finished{run.place_note(config)}")
         show(run, request.measures, budget)  # the budget may be another than the run had
+        if request.measures and not (folder / "wandb").exists():  # W&B was off, or failed
+            track(run, read_summary(folder), config, tracker)
         return read_summary(folder)
     tree = instantiate(cfg.tree)
     if isinstance(tree, AutoTree):

@@ -68,10 +68,9 @@ class SweepReport(Callback):
         if job_return.status == JobStatus.FAILED and config.hydra.mode.name == "MULTIRUN":
             settings, error = " ".join(job_return.overrides or []), error_of(job_return)
             reason = user_error(error)  # Hydra shows that of the first failed point alone
-            log.error(
-                "point %s (%s) failed: %s; the other points go on",
-                config.hydra.job.num, settings, reason or repr(error), exc_info=None if reason else error,
-            )  # fmt: skip
+            goes_on = hasattr(get_class(config.hydra.sweeper._target_), "split_arguments")  # optuna ends
+            told = config.hydra.job.num, settings, reason or repr(error), "; the other points go on" * goes_on
+            log.error("point %s (%s) failed: %s%s", *told, exc_info=None if reason else error)
 
     def on_multirun_end(self, **_: object) -> None:
         try:

@@ -40,17 +40,21 @@ def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> Non
 def publish(
     run: EvaluationFolder, measurements: Sequence[Measurement], config: Mapping, tracker: Tracker, budget: Budget
 ) -> None:
-    """Shows the results, then tracks them in W&B: of a single run the method and its baseline, of a point of a sweep
-    its method; the sweep's baseline and table follow at its end."""
+    """Shows the results, then tracks them."""
     is_measured = any(measured.is_measured for measured in measurements)
     show(run, is_measured, budget)
-    if not is_measured:
+    if is_measured:
+        track(run, [measured.row for measured in measurements], config, tracker)
+    else:
         print(f"\nimages: {measurements[-1].folder}")
-        return
+
+
+def track(run: EvaluationFolder, rows: Sequence[Row], config: Mapping, tracker: Tracker) -> None:
+    """Sends the rows of a single run, the method's and its baseline's, to W&B, of a point of a sweep the method's; the
+    sweep's baseline and table follow at its end."""
     group = group_of(config["sweep"]["name"], run.sweep or run.path)
-    for row in [measured.row for measured in measurements][-1 if run.sweep else 0 :]:
-        own = plain_config(config) if is_baseline(row) else config
-        tracker.point(row, own, run.path, group, figures=run.path)
+    for row in rows[-1 if run.sweep else 0 :]:
+        tracker.point(row, plain_config(config) if is_baseline(row) else config, run.path, group, figures=run.path)
     if not run.sweep:
         tell_offline([run.path])
 

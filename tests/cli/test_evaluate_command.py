@@ -105,9 +105,9 @@ def test_a_finished_point_is_not_run_again_unless_its_references_have_changed(ru
         Image.new("RGB", (32, 32), (20 * number, 9, 9)).save(tmp_path / "real" / f"{number}.png")
     run(*setting)
     capsys.readouterr()
-    run(*setting)
+    run(*setting, "tracking.mode=offline")  # what was not tracked then is tracked now
     assert "is finished" in capsys.readouterr().out
-    assert len(rows := read_rows(f"{folder}/results.jsonl")) == 2
+    assert len(rows := read_rows(f"{folder}/results.jsonl")) == 2 == len([*(tmp_path / "run").glob("wandb/offline*")])
     Image.new("RGB", (32, 32), (255, 255, 255)).save(tmp_path / "real" / "0.png")
     run(*setting)
     assert read_rows(f"{folder}/results.jsonl")[-1]["frechet"] != rows[-1]["frechet"]

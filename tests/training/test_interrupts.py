@@ -49,11 +49,11 @@ def undisturbed(weights, tmp_path_factory) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture
-def interrupts():
+def interrupts(tmp_path):
     """Interrupts that listens, in a process that Ctrl-C interrupts."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    (listening := Interrupts()).listen()
+    (listening := Interrupts(f"hydra.run.dir={tmp_path}")).listen()
     yield listening
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -111,7 +111,7 @@ def test_the_step_of_the_signal_is_saved_and_a_continued_run_ends_in_the_same_we
     said = capsys.readouterr().err
     assert ended.value.code == status
     assert received == ([number] if number == signal.SIGUSR2 else [])
-    assert f"ended by {name} after step 6; started again with hydra.run.dir={tmp_path} it goes on" in said
+    assert f"ended by {name} after step 6; started again with hydra.run.dir={tmp_path} it goes on; with" in said
     assert_resumes(tmp_path, weights, undisturbed, 6)
 
 

@@ -20,13 +20,14 @@ from lantern.cli.error_messages import command, starting_line
 from lantern.cli.settings import check_numbers, figure_of
 from lantern.errors import LanternError, check_whole, ctrl_c, first_line
 from lantern.runtime.files import alone_in
-from lantern.runtime.overrides import config_dir
+from lantern.runtime.overrides import config_dir, override
 from lantern.runtime.progress_line import ProgressLine
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
     import torch
 
+OmegaConf.register_new_resolver("basename", os.path.basename, replace=True)  # by it a sweep's folder names W&B's group
 PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal at the parent's end
 
 
@@ -41,9 +42,9 @@ def train(cfg: DictConfig) -> float | None:
 
     starting.close()
     ctrl_c(ends_at_once=False)
-    interrupts, folder = Interrupts(), Path(run.runtime.output_dir)
-    interrupts.listen()
-    is_sweep = run.mode == RunMode.MULTIRUN
+    folder, is_sweep = Path(run.runtime.output_dir), run.mode == RunMode.MULTIRUN
+    kept = override("hydra.sweep.dir", Path(run.sweep.dir).resolve()) if is_sweep else override("hydra.run.dir", folder)
+    (interrupts := Interrupts(kept)).listen()
     carry_out(cfg, folder, interrupts, run.overrides.task, is_sweep, config_dir(run.runtime))
     return figure_of(exported_step(folder / cfg.task_name).get("figures", {}), cfg.optimized_metric)
 

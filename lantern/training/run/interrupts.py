@@ -7,17 +7,14 @@ that may be hours later. During a step the weights belong to no step, so signals
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 
 import pytorch_lightning as pl
 
-from lantern.runtime.overrides import override
 from lantern.training.run.lightning_internals import is_validation_due
 from lantern.training.run.run_state import LatestCheckpoint
 
 STATUS = 128 + signal.SIGTERM  # exit status of a process that the signal ends
-BEFORE_STEPS = "started again with the same hydra.run.dir=… it goes on"
 REQUEUE = (signal.SIGUSR1, signal.SIGUSR2)  # of Lightning and of submitit, before the time limit or on preemption
 
 
@@ -25,7 +22,9 @@ class Interrupts(pl.Callback):
     """Saves the step in which a signal arrives, then ends the process, or has its job put back into the queue. Steps
     before a validation are not saved: Lightning would count that validation as done. A second Ctrl-C ends at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str = "the same folder") -> None:
+        """folder: what to start again with, hydra.run.dir=… or hydra.sweep.dir=… of a command."""
+        self._again = f"started again with {folder} it goes on"
         self._trainer: pl.Trainer | None = None  # while it trains
         self._latest: LatestCheckpoint | None = None
         self._received: int | None = None  # while a batch or a validation runs
@@ -73,13 +72,20 @@ class Interrupts(pl.Callback):
             return
         if not was_training:  # but making tables; of SIGTERM, _note has told
             if isinstance(exception, KeyboardInterrupt) and trainer.is_global_zero:
-                _say("ended by Ctrl-C", BEFORE_STEPS)
+                _say("ended by Ctrl-C", self._again)
             return
         if isinstance(exception, SystemExit):  # Lightning's, without a status
             exception.code = STATUS
         if trainer.is_global_zero:
             name = "Ctrl-C" if isinstance(exception, KeyboardInterrupt) else "SIGTERM"
-            _say(f"ended by {name} after step {trainer.global_step}", _remedy(trainer, self._latest))
+            _say(f"ended by {name} after step {trainer.global_step}", self._remedy())
+
+    def _remedy(self) -> str:
+        """How to go on from what is saved."""
+        if self._latest is None or not self._latest.path.is_file():
+            return "no checkpoint is saved yet: started again it begins anew, on the tables that are made"
+        exported = "; with ckpt_path=last trainer.max_steps=1 beside it, it exports what there is"
+        return self._again + exported * ("hydra.run.dir=" in self._again)  # but no single point of a sweep
 
     def _stop(self) -> None:
         self._trainer = None
@@ -88,7 +94,7 @@ class Interrupts(pl.Callback):
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTERM and not self._trainer:
-            _say("ended by SIGTERM", BEFORE_STEPS)
+            _say("ended by SIGTERM", self._again)
             raise SystemExit(STATUS)
         if number == signal.SIGINT:
             if self._received is not None:
@@ -96,15 +102,6 @@ class Interrupts(pl.Callback):
             work = "validation" if self._trainer and self._trainer.validating else "step"
             print(f"\nends after this {work}; Ctrl-C again ends at once", file=sys.stderr)
         self._received = number  # Lightning ends it after this batch
-
-
-def _remedy(trainer: pl.Trainer, latest: LatestCheckpoint | None) -> str:
-    """How to go on from what is saved."""
-    if latest is None or not latest.path.is_file():
-        return "no checkpoint is saved yet: started again it begins anew, on the tables that are made"
-    folder = override("hydra.run.dir", Path(trainer.default_root_dir).resolve())
-    now = "ckpt_path=last trainer.max_time=00:00:00:01"
-    return f"started again with {folder} it goes on; with {now} beside it, it exports what there is"
 
 
 def _say(what: str, remedy: str) -> None:

@@ -36,7 +36,7 @@ NAMED = {"last": "latest", "best": "best"}  # values of ckpt_path and files of a
 MAX_SHOWN, WIDTH = 3, 60  # of settings that differ: how many, characters of a value
 MAY_DIFFER_ON_RESUME = {  # these change no weight
     "accelerator", "device", "devices", "num_nodes", "budget_gib", "cache_dir", "sweep", "logger", "num_workers",
-    "log_every_n_steps", "default_root_dir", "dirpath",
+    "log_every_n_steps", "default_root_dir", "dirpath", "optimized_metric",
 }  # fmt: skip
 
 
