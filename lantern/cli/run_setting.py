@@ -55,9 +55,10 @@ def run_setting(
         bar.pause()
         print(f"{folder} is finished{run.place_note(config)}")
         show(run, request.measures, budget)  # the budget may be another than the run had
-        if request.measures and not (folder / "wandb").exists():  # W&B was off, or failed
-            track(run, read_summary(folder), config, tracker)
-        return read_summary(folder)
+        rows = read_summary(folder)
+        if request.measures and not (folder / "wandb").exists():  # W&B was off
+            track(run, rows, config, tracker)
+        return rows
     tree = instantiate(cfg.tree)
     if isinstance(tree, AutoTree):
         tree = tree.at(*_searched(config, request, hashes, folder))

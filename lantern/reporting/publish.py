@@ -50,8 +50,7 @@ def publish(
 
 
 def track(run: EvaluationFolder, rows: Sequence[Row], config: Mapping, tracker: Tracker) -> None:
-    """Sends the rows of a single run, the method's and its baseline's, to W&B, of a point of a sweep the method's; the
-    sweep's baseline and table follow at its end."""
+    """To W&B: a single run's method and baseline; a point's method, as the sweep's baseline and table follow later."""
     group = group_of(config["sweep"]["name"], run.sweep or run.path)
     for row in rows[-1 if run.sweep else 0 :]:
         tracker.point(row, plain_config(config) if is_baseline(row) else config, run.path, group, figures=run.path)
